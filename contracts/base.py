@@ -1,0 +1,106 @@
+"""Field types shared by all messages: names, ids, times, digests and the base model.
+
+A model ignores fields it does not know (an older reader must survive a newer writer) and is frozen once built.
+Quantities are integers whose unit is the last part of the name; times are UTC in RFC 3339.
+"""
+
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainSerializer, StringConstraints
+
+MAX_BODY_BYTES = 1024 * 1024
+MAX_REPLY_BYTES = 512 * 1024
+NAME_PATTERN = r"^[a-z0-9-]{1,63}$"
+UUID_PATTERN = r"^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"
+
+INT64_MAX = 2**63 - 1
+
+
+def _to_utc(value: datetime) -> datetime:
+    """Return `value` in UTC; a time without a zone has no meaning on the bus, so it raises ValueError."""
+    if value.tzinfo is None:
+        msg = f"time {value.isoformat()} has no zone: write it as UTC, for example {value.isoformat()}Z"
+        raise ValueError(msg)
+    return value.astimezone(UTC)
+
+
+def _rfc3339(value: datetime) -> str:
+    return value.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+Name = Annotated[str, StringConstraints(pattern=NAME_PATTERN)]
+Uuid = Annotated[str, StringConstraints(pattern=UUID_PATTERN)]
+Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+Label = Annotated[str, StringConstraints(min_length=1, max_length=256)]
+Text = Annotated[str, StringConstraints(max_length=4096)]
+Uri = Annotated[str, StringConstraints(pattern=r"^s3://[a-z0-9.-]{3,63}/.+$", max_length=2048)]
+Utc = Annotated[datetime, AfterValidator(_to_utc), PlainSerializer(_rfc3339, return_type=str, when_used="json")]
+Count = Annotated[int, Field(ge=0, le=INT64_MAX)]
+Positive = Annotated[int, Field(ge=1, le=INT64_MAX)]
+Seconds = Annotated[int, Field(ge=1, le=366 * 24 * 3600)]
+
+
+class Model(BaseModel):
+    """Base of every message body: frozen, tolerant of unknown fields."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", ser_json_timedelta="float")
+
+
+class Tier(StrEnum):
+    """Where a node stands in the fused fleet (FEATURES row I5)."""
+
+    CENTRAL = "central"
+    REMOTE = "remote"
+    SHARED = "shared"
+
+
+class Priority(StrEnum):
+    """Priority classes, highest first (FEATURES row S6)."""
+
+    ONLINE = "online"
+    NORMAL = "normal"
+    BATCH = "batch"
+
+
+class ReasonCode(StrEnum):
+    """Why a job was refused, waits or ended; docs/reasons.md explains each."""
+
+    INVALID = "invalid"
+    UNKNOWN_TENANT = "unknown_tenant"
+    TENANT_MISMATCH = "tenant_mismatch"
+    JOB_ID_REUSED = "job_id_reused"
+    NO_SUCH_NODE_TYPE = "no_such_node_type"
+    QUOTA_EXCEEDED = "quota_exceeded"
+    PRIORITY_NOT_ALLOWED = "priority_not_allowed"
+    CHECKPOINT_REQUIRED = "checkpoint_required"
+    ON_HOLD = "on_hold"
+    WAITING_FOR_QUOTA = "waiting_for_quota"
+    WAITING_FOR_DATASET = "waiting_for_dataset"
+    WAITING_FOR_CARDS = "waiting_for_cards"
+    WAITING_FOR_NODES = "waiting_for_nodes"
+    FRAGMENTED = "fragmented"
+    BREAKER_OPEN = "breaker_open"
+    CANCELLED = "cancelled"
+    NODE_LOST = "node_lost"
+    NODE_SILENT = "node_silent"
+    MEMBER_FAILED = "member_failed"
+    RETRIES_EXHAUSTED = "retries_exhausted"
+    MAX_RUNTIME = "max_runtime"
+    COMPLETED = "completed"
+    NOT_CLAIMED = "not_claimed"
+
+
+class Reason(Model):
+    """One reason, told in words and in numbers.
+
+    `used`, `asked` and `allowed` are in the unit named by `resource` (for example `gpu_ms` or `cards`).
+    """
+
+    code: ReasonCode
+    message: Text
+    resource: Label | None = None
+    used: Count | None = None
+    asked: Count | None = None
+    allowed: Count | None = None

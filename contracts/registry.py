@@ -1,0 +1,372 @@
+"""Every message, stream, consumer and request of Farside, declared once.
+
+Subjects, types, streams, durables, permissions, schema files, AsyncAPI pages and the flow chart are all derived from
+the tables below. Read `MESSAGES` top to bottom for the whole language.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Generic, Literal, TypeVar
+
+from contracts import attempts, checkpoints, deadletters, jobs, nodes, requests, transfers, work
+from contracts.base import Model
+
+M = TypeVar("M", bound=Model, covariant=True)
+R = TypeVar("R", bound=Model, covariant=True)
+
+DAY_S = 24 * 3600
+NO_KEY = "_"
+
+
+class Kind(StrEnum):
+    """Commands are imperative and wait in a work queue; events are in past tense and can be replayed."""
+
+    COMMAND = "command"
+    EVENT = "event"
+
+
+class Key(StrEnum):
+    """What the last token of the subject names."""
+
+    TENANT = "tenant"
+    NODE = "node"
+    CONSUMER = "consumer"
+    NONE = "none"
+
+
+TENANT = "tenant"
+OPERATOR = "operator"
+AGENT = "agent"
+INVENTORY = "inventory"
+SCHEDULER = "scheduler"
+CHECKPOINT = "checkpoint"
+TRANSFER = "transfer"
+EVERY_SERVICE = "every-service"
+
+SERVICES = (INVENTORY, SCHEDULER, CHECKPOINT, TRANSFER)
+
+
+@dataclass(frozen=True)
+class Stream:
+    """One JetStream stream. `dedup_s` is short where outsiders publish: the inbox is the truth, not the window."""
+
+    name: str
+    retention: Literal["workqueue", "limits"]
+    max_age_s: int
+    dedup_s: float
+    storage: Literal["file", "memory"] = "file"
+    newest_only: bool = False
+
+
+@dataclass(frozen=True)
+class Consumer:
+    """Who reads a message. One durable per service and message; `per_node` makes one for each node of the fleet.
+
+    `batch` is the number of messages taken in one transaction; 1 means a transaction each.
+    """
+
+    service: str
+    batch: int = 1
+    ack_wait_s: float = 30.0
+    per_node: bool = False
+
+
+@dataclass(frozen=True)
+class Message(Generic[M]):
+    """One message of the language, version 1.
+
+    `producers` may publish it; the first is the owner. `readers` read it without a durable (tools and tenants).
+    """
+
+    domain: str
+    name: str
+    kind: Kind
+    key: Key
+    stream: Stream
+    model: type[M]
+    producers: tuple[str, ...]
+    consumers: tuple[Consumer, ...] = ()
+    readers: tuple[str, ...] = ()
+    status: Literal["draft", "stable"] = "draft"
+    version: int = 1
+
+    @property
+    def id(self) -> str:
+        """`jobs.submit.v1`: names the schema file and the examples."""
+        return f"{self.domain}.{self.name}.v{self.version}"
+
+    @property
+    def type(self) -> str:
+        """The CloudEvents type."""
+        return f"io.farside.{self.id}"
+
+    def subject(self, key: str) -> str:
+        """The subject of this message for one key (or `*`)."""
+        return f"{self.domain}.v{self.version}.{self.name}.{key}"
+
+    @property
+    def template(self) -> str:
+        """The subject with its key as a placeholder: for span names, metrics and documents."""
+        return self.subject(f"{{{self.key.value}}}")
+
+
+@dataclass(frozen=True)
+class Request(Generic[M, R]):
+    """One request with its reply. A `query` only reads; a `call` may change state and is safe to repeat."""
+
+    verb: Literal["query", "call"]
+    service: str
+    name: str
+    key: Key
+    model: type[M]
+    reply: type[R]
+    callers: tuple[str, ...]
+
+    @property
+    def id(self) -> str:
+        """`query.scheduler.jobs.v1`: names the schema files."""
+        return f"{self.verb}.{self.service}.{self.name}.v1"
+
+    def subject(self, key: str) -> str:
+        """The subject of this request for one key (or `*`)."""
+        return f"{self.verb}.v1.{self.service}.{self.name}.{key}"
+
+
+JOBS_CMD = Stream("JOBS_CMD", "workqueue", max_age_s=7 * DAY_S, dedup_s=0.1)
+JOBS = Stream("JOBS", "limits", max_age_s=30 * DAY_S, dedup_s=120)
+NODES = Stream("NODES", "limits", max_age_s=30 * DAY_S, dedup_s=120)
+HEARTBEATS = Stream("HEARTBEATS", "limits", max_age_s=DAY_S, dedup_s=0.1, storage="memory", newest_only=True)
+WORK_CMD = Stream("WORK_CMD", "workqueue", max_age_s=7 * DAY_S, dedup_s=120)
+ATTEMPTS = Stream("ATTEMPTS", "limits", max_age_s=7 * DAY_S, dedup_s=120)
+CHECKPOINTS = Stream("CHECKPOINTS", "limits", max_age_s=30 * DAY_S, dedup_s=120)
+TRANSFERS_CMD = Stream("TRANSFERS_CMD", "workqueue", max_age_s=7 * DAY_S, dedup_s=0.1)
+TRANSFERS = Stream("TRANSFERS", "limits", max_age_s=30 * DAY_S, dedup_s=120)
+DEADLETTERS = Stream("DEADLETTERS", "limits", max_age_s=90 * DAY_S, dedup_s=120)
+REPLAYS = Stream("REPLAYS", "workqueue", max_age_s=7 * DAY_S, dedup_s=120)
+ADVISORIES = Stream("ADVISORIES", "limits", max_age_s=30 * DAY_S, dedup_s=120)
+
+STREAMS = (
+    JOBS_CMD,
+    JOBS,
+    NODES,
+    HEARTBEATS,
+    WORK_CMD,
+    ATTEMPTS,
+    CHECKPOINTS,
+    TRANSFERS_CMD,
+    TRANSFERS,
+    DEADLETTERS,
+    REPLAYS,
+    ADVISORIES,
+)
+
+ADVISORY_SUBJECT = "$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.>"
+
+
+def _command(
+    domain: str, name: str, key: Key, stream: Stream, model: type[M], producer: tuple[str, ...], consumer: Consumer
+) -> Message[M]:
+    return Message(domain, name, Kind.COMMAND, key, stream, model, producer, (consumer,))
+
+
+def _job_event(name: str, model: type[M], *consumers: Consumer) -> Message[M]:
+    readers = (TENANT, OPERATOR)
+    return Message("jobs", name, Kind.EVENT, Key.TENANT, JOBS, model, (SCHEDULER,), consumers, readers)
+
+
+def _node_event(name: str) -> Message[nodes.NodeState]:
+    consumers = (Consumer(SCHEDULER),)
+    return Message("nodes", name, Kind.EVENT, Key.NODE, NODES, nodes.NodeState, (INVENTORY,), consumers, (OPERATOR,))
+
+
+def _attempt_event(name: str, model: type[M], *consumers: Consumer) -> Message[M]:
+    return Message("attempts", name, Kind.EVENT, Key.NODE, ATTEMPTS, model, (AGENT,), consumers, (OPERATOR,))
+
+
+def _checkpoint_event(name: str, model: type[M]) -> Message[M]:
+    readers = (TENANT, OPERATOR)
+    return Message("checkpoints", name, Kind.EVENT, Key.TENANT, CHECKPOINTS, model, (CHECKPOINT,), (), readers)
+
+
+_OFFERER = (TENANT, OPERATOR)
+
+JOBS_SUBMIT = _command("jobs", "submit", Key.TENANT, JOBS_CMD, jobs.JobSpec, _OFFERER, Consumer(SCHEDULER))
+JOBS_CANCEL = _command("jobs", "cancel", Key.TENANT, JOBS_CMD, jobs.JobCancel, _OFFERER, Consumer(SCHEDULER))
+JOBS_HOLD = _command("jobs", "hold", Key.TENANT, JOBS_CMD, jobs.JobHold, _OFFERER, Consumer(SCHEDULER))
+JOBS_RELEASE = _command("jobs", "release", Key.TENANT, JOBS_CMD, jobs.JobRelease, _OFFERER, Consumer(SCHEDULER))
+
+JOBS_ACCEPTED = _job_event("accepted", jobs.JobState)
+JOBS_REJECTED = _job_event("rejected", jobs.JobRejected)
+JOBS_HELD = _job_event("held", jobs.JobState)
+JOBS_WAITING = _job_event("waiting", jobs.JobState)
+JOBS_PLACED = _job_event("placed", jobs.JobState)
+JOBS_STARTING = _job_event("starting", jobs.JobState)
+JOBS_RUNNING = _job_event("running", jobs.JobState)
+JOBS_STOPPING = _job_event("stopping", jobs.JobState)
+JOBS_UNREACHABLE = _job_event("unreachable", jobs.JobState)
+JOBS_FINISHED = _job_event("finished", jobs.JobState, Consumer(CHECKPOINT))
+
+NODES_ANNOUNCED = Message(
+    "nodes", "announced", Kind.EVENT, Key.NODE, NODES, nodes.NodeAnnounced, (AGENT,), (Consumer(INVENTORY),)
+)
+NODES_HEARTBEAT = Message(
+    "nodes", "heartbeat", Kind.EVENT, Key.NODE, HEARTBEATS, nodes.NodeHeartbeat, (AGENT,), (), (INVENTORY,)
+)
+NODES_TICK = Message("nodes", "tick", Kind.EVENT, Key.NONE, HEARTBEATS, nodes.ClockTick, (INVENTORY,), (), (INVENTORY,))
+NODES_GRADED = _node_event("graded")
+NODES_SUSPECT = _node_event("suspect")
+NODES_LOST = _node_event("lost")
+NODES_RETURNED = _node_event("returned")
+
+WORK_RUN = _command(
+    "work", "run", Key.NODE, WORK_CMD, work.WorkRun, (SCHEDULER,), Consumer(AGENT, per_node=True)
+)
+WORK_STOP = _command(
+    "work", "stop", Key.NODE, WORK_CMD, work.WorkStop, (SCHEDULER,), Consumer(AGENT, per_node=True)
+)
+
+ATTEMPTS_STARTED = _attempt_event("started", attempts.AttemptStarted, Consumer(SCHEDULER))
+ATTEMPTS_PROGRESSED = _attempt_event("progressed", attempts.AttemptProgressed, Consumer(SCHEDULER, batch=256))
+ATTEMPTS_READY = _attempt_event("ready", attempts.AttemptReady, Consumer(SCHEDULER))
+ATTEMPTS_SAVED = _attempt_event("saved", attempts.AttemptSaved, Consumer(CHECKPOINT, ack_wait_s=120))
+ATTEMPTS_HUNG = _attempt_event("hung", attempts.AttemptHung, Consumer(SCHEDULER))
+ATTEMPTS_EXITED = _attempt_event("exited", attempts.AttemptExited, Consumer(SCHEDULER))
+
+CHECKPOINTS_COMMITTED = _checkpoint_event("committed", checkpoints.CheckpointCommitted)
+CHECKPOINTS_FAILED = _checkpoint_event("failed", checkpoints.CheckpointFailed)
+CHECKPOINTS_RESTORED = _checkpoint_event("restored", checkpoints.CheckpointRestored)
+CHECKPOINTS_EXPIRED = _checkpoint_event("expired", checkpoints.CheckpointExpired)
+
+TRANSFERS_REQUEST = _command(
+    "transfers",
+    "request",
+    Key.TENANT,
+    TRANSFERS_CMD,
+    transfers.TransferRequest,
+    _OFFERER,
+    Consumer(TRANSFER, ack_wait_s=120),
+)
+TRANSFERS_COMPLETED = Message(
+    "transfers",
+    "completed",
+    Kind.EVENT,
+    Key.TENANT,
+    TRANSFERS,
+    transfers.TransferCompleted,
+    (TRANSFER,),
+    (Consumer(SCHEDULER),),
+    (TENANT, OPERATOR),
+)
+TRANSFERS_FAILED = Message(
+    "transfers",
+    "failed",
+    Kind.EVENT,
+    Key.TENANT,
+    TRANSFERS,
+    transfers.TransferFailed,
+    (TRANSFER,),
+    (),
+    (TENANT, OPERATOR),
+)
+
+DEADLETTERED = Message(
+    "deadletters",
+    "buried",
+    Kind.EVENT,
+    Key.CONSUMER,
+    DEADLETTERS,
+    deadletters.DeadLetter,
+    (EVERY_SERVICE, AGENT),
+    (),
+    (OPERATOR,),
+)
+
+MESSAGES: tuple[Message[Model], ...] = tuple(
+    value for value in list(globals().values()) if isinstance(value, Message)
+)
+
+STATUS = {
+    service: Request(
+        "query", service, "status", Key.NONE, requests.StatusQuery, requests.ServiceStatus, (OPERATOR,)
+    )
+    for service in SERVICES
+}
+QUERY_NODES = Request(
+    "query", INVENTORY, "nodes", Key.NONE, requests.NodesQuery, requests.NodesPage, (OPERATOR,)
+)
+QUERY_JOBS = Request(
+    "query", SCHEDULER, "jobs", Key.TENANT, requests.JobsQuery, requests.JobsPage, (TENANT, OPERATOR)
+)
+QUERY_JOB = Request(
+    "query", SCHEDULER, "job", Key.TENANT, requests.JobQuery, requests.JobReply, (TENANT, OPERATOR)
+)
+QUERY_CHECKPOINTS = Request(
+    "query",
+    CHECKPOINT,
+    "checkpoints",
+    Key.TENANT,
+    requests.CheckpointsQuery,
+    requests.CheckpointsReply,
+    (TENANT, OPERATOR),
+)
+QUERY_DATASETS = Request(
+    "query",
+    TRANSFER,
+    "datasets",
+    Key.TENANT,
+    requests.DatasetsQuery,
+    requests.DatasetsReply,
+    (TENANT, OPERATOR),
+)
+QUERY_DATASET = Request(
+    "query", TRANSFER, "dataset", Key.NODE, requests.DatasetLookup, transfers.TransferCompleted, (AGENT,)
+)
+CALL_CLAIM = Request(
+    "call", SCHEDULER, "claim", Key.NODE, requests.ClaimRequest, requests.ClaimReply, (AGENT,)
+)
+CALL_RESTORE = Request(
+    "call", CHECKPOINT, "restore", Key.NODE, requests.RestoreRequest, requests.RestoreReply, (AGENT,)
+)
+
+REQUESTS: tuple[Request[Model, Model], ...] = (
+    *STATUS.values(),
+    QUERY_NODES,
+    QUERY_JOBS,
+    QUERY_JOB,
+    QUERY_CHECKPOINTS,
+    QUERY_DATASETS,
+    QUERY_DATASET,
+    CALL_CLAIM,
+    CALL_RESTORE,
+)
+
+
+def durable(message: Message[Model], consumer: Consumer, node: str | None = None) -> str:
+    """The name of the durable by which a service reads a message: `scheduler-jobs-submit`.
+
+    A `per_node` consumer ends in the node's name.
+    """
+    name = f"{consumer.service}-{message.domain}-{message.name}"
+    return f"{name}-{node}" if consumer.per_node else name
+
+
+def replay_subject(consumer: str) -> str:
+    """Where a dead letter goes to be tried again by the durable `consumer` and by no other."""
+    return f"replay.v1.{consumer}"
+
+
+def consumed_by(service: str) -> Iterator[tuple[Message[Model], Consumer]]:
+    """What a service reads by durables, in the order of the table."""
+    for message in MESSAGES:
+        for consumer in message.consumers:
+            if consumer.service == service:
+                yield message, consumer
+
+
+def by_type(type_: str) -> Message[Model] | None:
+    """The message of a CloudEvents type, or None."""
+    return _BY_TYPE.get(type_)
+
+
+_BY_TYPE = {message.type: message for message in MESSAGES}

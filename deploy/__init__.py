@@ -1,0 +1,1 @@
+"""How Farside is run: the local stack, containers, and the configuration of its servers."""

@@ -1,0 +1,1 @@
+"""What services share: bus, db, objects, telemetry, kit, sdk, cli. Imports `contracts`, never `services`."""

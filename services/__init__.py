@@ -1,0 +1,1 @@
+"""The services of Farside, one folder each, all of one anatomy; none imports another."""
