@@ -7,7 +7,7 @@ the tables below. Read `MESSAGES` top to bottom for the whole language.
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Generic, Literal, TypeVar
+from typing import Generic, Literal, TypeVar, cast
 
 from contracts import attempts, checkpoints, deadletters, jobs, nodes, requests, transfers, work
 from contracts.base import Model
@@ -219,12 +219,8 @@ NODES_SUSPECT = _node_event("suspect")
 NODES_LOST = _node_event("lost")
 NODES_RETURNED = _node_event("returned")
 
-WORK_RUN = _command(
-    "work", "run", Key.NODE, WORK_CMD, work.WorkRun, (SCHEDULER,), Consumer(AGENT, per_node=True)
-)
-WORK_STOP = _command(
-    "work", "stop", Key.NODE, WORK_CMD, work.WorkStop, (SCHEDULER,), Consumer(AGENT, per_node=True)
-)
+WORK_RUN = _command("work", "run", Key.NODE, WORK_CMD, work.WorkRun, (SCHEDULER,), Consumer(AGENT, per_node=True))
+WORK_STOP = _command("work", "stop", Key.NODE, WORK_CMD, work.WorkStop, (SCHEDULER,), Consumer(AGENT, per_node=True))
 
 ATTEMPTS_STARTED = _attempt_event("started", attempts.AttemptStarted, Consumer(SCHEDULER))
 ATTEMPTS_PROGRESSED = _attempt_event("progressed", attempts.AttemptProgressed, Consumer(SCHEDULER, batch=256))
@@ -283,24 +279,16 @@ DEADLETTERED = Message(
 )
 
 MESSAGES: tuple[Message[Model], ...] = tuple(
-    value for value in list(globals().values()) if isinstance(value, Message)
+    cast("Message[Model]", value) for value in list(globals().values()) if isinstance(value, Message)
 )
 
 STATUS = {
-    service: Request(
-        "query", service, "status", Key.NONE, requests.StatusQuery, requests.ServiceStatus, (OPERATOR,)
-    )
+    service: Request("query", service, "status", Key.NONE, requests.StatusQuery, requests.ServiceStatus, (OPERATOR,))
     for service in SERVICES
 }
-QUERY_NODES = Request(
-    "query", INVENTORY, "nodes", Key.NONE, requests.NodesQuery, requests.NodesPage, (OPERATOR,)
-)
-QUERY_JOBS = Request(
-    "query", SCHEDULER, "jobs", Key.TENANT, requests.JobsQuery, requests.JobsPage, (TENANT, OPERATOR)
-)
-QUERY_JOB = Request(
-    "query", SCHEDULER, "job", Key.TENANT, requests.JobQuery, requests.JobReply, (TENANT, OPERATOR)
-)
+QUERY_NODES = Request("query", INVENTORY, "nodes", Key.NONE, requests.NodesQuery, requests.NodesPage, (OPERATOR,))
+QUERY_JOBS = Request("query", SCHEDULER, "jobs", Key.TENANT, requests.JobsQuery, requests.JobsPage, (TENANT, OPERATOR))
+QUERY_JOB = Request("query", SCHEDULER, "job", Key.TENANT, requests.JobQuery, requests.JobReply, (TENANT, OPERATOR))
 QUERY_CHECKPOINTS = Request(
     "query",
     CHECKPOINT,
@@ -322,9 +310,7 @@ QUERY_DATASETS = Request(
 QUERY_DATASET = Request(
     "query", TRANSFER, "dataset", Key.NODE, requests.DatasetLookup, transfers.TransferCompleted, (AGENT,)
 )
-CALL_CLAIM = Request(
-    "call", SCHEDULER, "claim", Key.NODE, requests.ClaimRequest, requests.ClaimReply, (AGENT,)
-)
+CALL_CLAIM = Request("call", SCHEDULER, "claim", Key.NODE, requests.ClaimRequest, requests.ClaimReply, (AGENT,))
 CALL_RESTORE = Request(
     "call", CHECKPOINT, "restore", Key.NODE, requests.RestoreRequest, requests.RestoreReply, (AGENT,)
 )
