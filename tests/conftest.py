@@ -1,0 +1,34 @@
+"""Fixtures shared by all tests: one server of each kind for the whole run."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.servers import NatsServer, PostgresServer, SeaweedServer
+
+
+@pytest.fixture(scope="session")
+def nats_server() -> Iterator[NatsServer]:
+    """A hub for tests that neither stop nor reconfigure it."""
+    with NatsServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """A PostgreSQL for tests that do not stop it; `create_database()` gives each test its own database."""
+    with PostgresServer() as server:
+        yield server
+
+
+@pytest.fixture
+def database(postgres: PostgresServer) -> str:
+    """The superuser DSN of a database made for this test."""
+    return postgres.create_database()
+
+
+@pytest.fixture(scope="session")
+def s3() -> Iterator[SeaweedServer]:
+    """An S3 endpoint by SeaweedFS."""
+    with SeaweedServer() as server:
+        yield server
