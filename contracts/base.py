@@ -8,12 +8,21 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainSerializer, StringConstraints
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    StringConstraints,
+    WithJsonSchema,
+)
 
 MAX_BODY_BYTES = 1024 * 1024
 MAX_REPLY_BYTES = 512 * 1024
 NAME_PATTERN = r"^[a-z0-9-]{1,63}$"
 UUID_PATTERN = r"^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"
+RFC3339_PATTERN = r"^\d{4}-\d{2}-\d{2}[Tt]\d{2}:\d{2}:\d{2}(\.\d{1,9})?([Zz]|[+-]\d{2}:\d{2})$"
 
 INT64_MAX = 2**63 - 1
 
@@ -36,7 +45,12 @@ Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 Label = Annotated[str, StringConstraints(min_length=1, max_length=256)]
 Text = Annotated[str, StringConstraints(max_length=4096)]
 Uri = Annotated[str, StringConstraints(pattern=r"^s3://[a-z0-9.-]{3,63}/.+$", max_length=2048)]
-Utc = Annotated[datetime, AfterValidator(_to_utc), PlainSerializer(_rfc3339, return_type=str, when_used="json")]
+Utc = Annotated[
+    datetime,
+    AfterValidator(_to_utc),
+    PlainSerializer(_rfc3339, return_type=str, when_used="json"),
+    WithJsonSchema({"type": "string", "format": "date-time", "pattern": RFC3339_PATTERN}),
+]
 Count = Annotated[int, Field(ge=0, le=INT64_MAX)]
 Positive = Annotated[int, Field(ge=1, le=INT64_MAX)]
 Seconds = Annotated[int, Field(ge=1, le=366 * 24 * 3600)]

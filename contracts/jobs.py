@@ -3,7 +3,8 @@
 from enum import StrEnum
 from typing import Annotated, Self
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import ConfigDict, Field, StringConstraints, model_validator
+from pydantic.config import JsonDict
 
 from contracts.base import Count, Label, Model, Name, Priority, Reason, Seconds, Sha256, Text, Tier, Uri, Utc, Uuid
 
@@ -85,8 +86,20 @@ class CheckpointPolicy(Model):
 EnvName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}$")]
 
 
+# The cross-field rules of `JobSpec` in the words of JSON Schema, for those who publish without this package.
+_FINITE_UNLESS_INFERENCE: JsonDict = {
+    "if": {"properties": {"kind": {"const": "inference"}}, "required": ["kind"]},
+    "else": {
+        "properties": {"max_runtime_s": {"type": "integer"}, "on_partition": {"const": "requeue"}},
+        "required": ["max_runtime_s"],
+    },
+}
+
+
 class JobSpec(Model):
     """What a job is. A job file holds these fields, all but `job_id` and `tenant`."""
+
+    model_config = ConfigDict(json_schema_extra=_FINITE_UNLESS_INFERENCE)
 
     job_id: Uuid
     tenant: Name

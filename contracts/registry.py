@@ -35,6 +35,11 @@ class Key(StrEnum):
     NONE = "none"
 
 
+def placeholder(key: Key) -> str:
+    """How the last token is written in templates: `{tenant}`, or `_` where there is no key."""
+    return NO_KEY if key is Key.NONE else f"{{{key.value}}}"
+
+
 TENANT = "tenant"
 OPERATOR = "operator"
 AGENT = "agent"
@@ -108,7 +113,7 @@ class Message(Generic[M]):
     @property
     def template(self) -> str:
         """The subject with its key as a placeholder: for span names, metrics and documents."""
-        return self.subject(f"{{{self.key.value}}}")
+        return self.subject(placeholder(self.key))
 
 
 @dataclass(frozen=True)
@@ -131,6 +136,11 @@ class Request(Generic[M, R]):
     def subject(self, key: str) -> str:
         """The subject of this request for one key (or `*`)."""
         return f"{self.verb}.v1.{self.service}.{self.name}.{key}"
+
+    @property
+    def template(self) -> str:
+        """The subject with its key as a placeholder."""
+        return self.subject(placeholder(self.key))
 
 
 JOBS_CMD = Stream("JOBS_CMD", "workqueue", max_age_s=7 * DAY_S, dedup_s=0.1)
