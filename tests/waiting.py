@@ -4,7 +4,7 @@ import asyncio
 import inspect
 import time
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import TypeVar, cast
 
 T = TypeVar("T")
 
@@ -16,7 +16,7 @@ async def until(predicate: Callable[[], T | Awaitable[T]], timeout_s: float = 10
     deadline = time.monotonic() + timeout_s
     while True:
         answer = predicate()
-        value = await answer if inspect.isawaitable(answer) else answer
+        value = cast("T", await answer if inspect.isawaitable(answer) else answer)
         if value:
             return value
         if time.monotonic() > deadline:

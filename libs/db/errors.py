@@ -1,0 +1,33 @@
+"""What can go wrong with the database, and which of it passes by itself."""
+
+import asyncpg  # pyright: ignore[reportMissingTypeStubs]
+
+
+class DbError(Exception):
+    """Root of this package's errors."""
+
+
+class MigrationError(DbError):
+    """The schema and the migration files disagree; the message names the file and the remedy."""
+
+
+_TRANSIENT = (
+    OSError,  # refused, reset, no such socket: the server is away
+    TimeoutError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.InterfaceError,  # "connection is closed", "pool is closing": the server went away under us
+    asyncpg.CannotConnectNowError,  # starting up or shutting down
+    asyncpg.AdminShutdownError,
+    asyncpg.CrashShutdownError,
+    asyncpg.TooManyConnectionsError,
+    asyncpg.DeadlockDetectedError,
+    asyncpg.SerializationError,
+    asyncpg.LockNotAvailableError,
+    asyncpg.ReadOnlySQLTransactionError,  # a standby is being promoted
+    asyncpg.InsufficientResourcesError,
+)
+
+
+def is_transient(error: BaseException) -> bool:
+    """Whether the same work may succeed later, without anybody's doing."""
+    return isinstance(error, _TRANSIENT) and not isinstance(error, asyncpg.exceptions.DataError)

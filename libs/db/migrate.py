@@ -1,0 +1,98 @@
+"""Migrations: numbered SQL files, forward only, each applied once in a transaction of its own.
+
+In: the folder `migrations` of a package, files named `NNNN_pre_what.sql` or `NNNN_post_what.sql` (before or after a
+rolling deploy). Out: the schema they describe and one row each in `schema_migrations`, with the file's digest.
+"""
+
+import hashlib
+import re
+from dataclasses import dataclass
+from importlib import resources
+
+from libs.db.errors import MigrationError
+from libs.db.types import Connection, Pool
+from libs.kit.logs import get_logger
+
+FILE_PATTERN = re.compile(r"^(\d{4})_(pre|post)_[a-z0-9_]+\.sql$")
+LOCK_CLASS = 0x0FA5
+MIGRATION_TIMEOUT_S = 600.0
+
+_CREATE_TABLE = """
+    CREATE TABLE IF NOT EXISTS schema_migrations (
+      package text NOT NULL,
+      file text NOT NULL,
+      sha256 text NOT NULL,
+      applied_at timestamptz NOT NULL DEFAULT now(),
+      PRIMARY KEY (package, file)
+    )
+"""
+
+
+@dataclass(frozen=True)
+class Migration:
+    """One file of a package."""
+
+    package: str
+    file: str
+    sql: str
+
+    @property
+    def sha256(self) -> str:
+        """Digest of the text: an applied file must never change."""
+        return hashlib.sha256(self.sql.encode()).hexdigest()
+
+
+def read_migrations(package: str) -> list[Migration]:
+    """The migrations of `package` in the order of their numbers; a misnamed file or a number used twice raises."""
+    folder = resources.files(package) / "migrations"
+    if not folder.is_dir():
+        return []
+    names = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".sql"))
+    seen: dict[str, str] = {}
+    for name in names:
+        match = FILE_PATTERN.match(name)
+        if match is None:
+            msg = f"migration {package}/{name}: name it NNNN_pre_what.sql or NNNN_post_what.sql"
+            raise MigrationError(msg)
+        if match[1] in seen:
+            msg = f"migrations {seen[match[1]]} and {name} of {package} share number {match[1]}: renumber one"
+            raise MigrationError(msg)
+        seen[match[1]] = name
+    return [Migration(package, name, (folder / name).read_text()) for name in names]
+
+
+async def migrate(pool: Pool, service: str, *packages: str) -> None:
+    """Bring the schema of `service` up to date: first the bus's own tables, then those of `packages`.
+
+    Safe to run from several processes at once. Raises MigrationError when an applied file has changed.
+    """
+    async with pool.acquire() as connection:
+        await connection.execute(
+            "SELECT pg_advisory_lock($1, hashtext($2))", LOCK_CLASS, service, timeout=MIGRATION_TIMEOUT_S
+        )
+        try:
+            await connection.execute(_CREATE_TABLE)
+            for package in ("libs.bus", *packages):
+                await _migrate_package(connection, service, package)
+        finally:
+            await connection.execute("SELECT pg_advisory_unlock($1, hashtext($2))", LOCK_CLASS, service)
+
+
+async def _migrate_package(connection: Connection, service: str, package: str) -> None:
+    rows = await connection.fetch("SELECT file, sha256 FROM schema_migrations WHERE package = $1", package)
+    applied = {str(row["file"]): str(row["sha256"]) for row in rows}
+    for migration in read_migrations(package):
+        known = applied.get(migration.file)
+        if known is None:
+            async with connection.transaction():
+                await connection.execute(migration.sql, timeout=MIGRATION_TIMEOUT_S)
+                await connection.execute(
+                    "INSERT INTO schema_migrations (package, file, sha256) VALUES ($1, $2, $3)",
+                    package,
+                    migration.file,
+                    migration.sha256,
+                )
+            get_logger().info("db.migrated", service=service, package=package, file=migration.file)
+        elif known != migration.sha256:
+            msg = f"migration {package}/{migration.file} has changed since it was applied: restore it, add a new one"
+            raise MigrationError(msg)

@@ -1,0 +1,1 @@
+"""Small things every service needs: clock, ids, settings, logs, bounded retries."""

@@ -1,0 +1,51 @@
+"""Logs: one JSON object a line on standard error, with the fields event, level, ts, service and what the call adds."""
+
+import logging
+import sys
+
+import structlog
+from structlog.types import EventDict, FilteringBoundLogger, WrappedLogger
+
+LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
+
+
+def configure(service: str, level: str = "info") -> None:
+    """Send this process's log lines, and those of its libraries, to standard error as JSON."""
+    if level not in LEVELS:
+        msg = f"FARSIDE_LOG_LEVEL is {level!r}: use one of {', '.join(LEVELS)}"
+        raise ValueError(msg)
+
+    def name_service(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
+        event.setdefault("service", service)
+        return event
+
+    shared: list[structlog.types.Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True, key="ts"),
+        name_service,
+        structlog.processors.format_exc_info,
+    ]
+    structlog.configure(
+        processors=[*shared, structlog.processors.JSONRenderer()],
+        wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level]),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=True,
+    )
+    _configure_stdlib(shared, level)
+
+
+def _configure_stdlib(shared: list[structlog.types.Processor], level: str) -> None:
+    renderer = structlog.processors.JSONRenderer()
+    formatter = structlog.stdlib.ProcessorFormatter(processor=renderer, foreign_pre_chain=shared)
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(formatter)
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(max(LEVELS[level], logging.WARNING))
+
+
+def get_logger() -> FilteringBoundLogger:
+    """The logger of this process."""
+    logger: FilteringBoundLogger = structlog.get_logger()
+    return logger

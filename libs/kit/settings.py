@@ -1,0 +1,49 @@
+"""What every service is told by its environment (`FARSIDE_*`); services extend it with their own fields."""
+
+from pathlib import Path
+from typing import Self
+
+from pydantic import Field, SecretStr, model_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+
+class ServiceSettings(BaseSettings):
+    """Where the bus, the database and the object store are, and how this process reports itself.
+
+    `js_domain` is set for processes behind a leaf node (`hub`); `nats_creds` is a creds file that may be replaced
+    while the process runs.
+    """
+
+    model_config = SettingsConfigDict(env_prefix="FARSIDE_", frozen=True, extra="forbid")
+
+    nats_url: str = "nats://127.0.0.1:4222"
+    nats_creds: Path | None = None
+    js_domain: str | None = None
+    pg_dsn: str | None = None
+    s3_endpoint: str = "http://127.0.0.1:8333"
+    s3_access_key: str = ""
+    s3_secret_key: SecretStr = SecretStr("")
+    s3_bucket: str = "farside"
+    log_level: str = "info"
+    version: str = "0.1.0"
+
+
+class LeaseTimings(BaseSettings):
+    """The times of the lease, shared by agent, inventory and scheduler, in seconds. They only make sense together."""
+
+    model_config = SettingsConfigDict(env_prefix="FARSIDE_", frozen=True, extra="forbid")
+
+    heartbeat_s: float = Field(default=5.0, gt=0)
+    suspect_s: float = Field(default=15.0, gt=0)
+    lease_s: float = Field(default=240.0, gt=0)
+    lost_s: float = Field(default=270.0, gt=0)
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.lost_s <= self.lease_s:
+            msg = f"FARSIDE_LOST_S is {self.lost_s}: it must be above FARSIDE_LEASE_S ({self.lease_s}), else a node is "
+            raise ValueError(msg + "given up while its attempts still hold their lease")
+        if self.suspect_s <= self.heartbeat_s:
+            msg = f"FARSIDE_SUSPECT_S is {self.suspect_s}: it must be above FARSIDE_HEARTBEAT_S ({self.heartbeat_s}), "
+            raise ValueError(msg + "else every node is suspect between two heartbeats")
+        return self
