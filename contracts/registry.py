@@ -127,6 +127,7 @@ class Request(Generic[M, R]):
     model: type[M]
     reply: type[R]
     callers: tuple[str, ...]
+    status: Literal["draft", "stable"] = "draft"
 
     @property
     def id(self) -> str:
@@ -358,6 +359,14 @@ def consumed_by(service: str) -> Iterator[tuple[Message[Model], Consumer]]:
         for consumer in message.consumers:
             if consumer.service == service:
                 yield message, consumer
+
+
+def produced_by(service: str) -> Iterator[Message[Model]]:
+    """What a service (or the agent) publishes, in the order of the table."""
+    for message in MESSAGES:
+        anyone = EVERY_SERVICE in message.producers and service in SERVICES
+        if service in message.producers or anyone:
+            yield message
 
 
 def by_type(type_: str) -> Message[Model] | None:
