@@ -1,0 +1,163 @@
+"""May a stable schema become another? Only by optional fields that older readers ignore.
+
+Comes in: an earlier committed schema and today's. Goes out: one sentence for each change that would break a reader.
+Events are replayed and services are deployed one by one, so both directions count: today's readers take yesterday's
+messages, and yesterday's readers take today's. That leaves one change in v1: a new field, not required, of an
+object that ignores fields it does not know. Titles, descriptions, examples and the names of `$defs` are free.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import cast
+
+JsonMap = Mapping[str, object]
+
+MAX_DEPTH = 64
+FREE = frozenset({"$schema", "$id", "$comment", "$defs", "title", "description", "examples", "deprecated", "x-farside"})
+FIXED_FACTS = ("type", "kind", "subject", "verb")
+
+_ABSENT = object()
+
+
+def breaks(old: JsonMap, new: JsonMap) -> list[str]:
+    """What in `new` breaks readers or writers of `old`; empty when nothing does."""
+    return [*_facts(old, new), *_Comparison(old, new).schemas(old, new, "", 0)]
+
+
+def _facts(old: JsonMap, new: JsonMap) -> Iterator[str]:
+    """The message itself may not change its name on the bus."""
+    before, after = _map(old.get("x-farside")), _map(new.get("x-farside"))
+    for fact in FIXED_FACTS:
+        if fact in before and before[fact] != after.get(fact):
+            yield f"x-farside.{fact}: was {before[fact]!r}, is {after.get(fact)!r}"
+
+
+class _Comparison:
+    """Two documents side by side; each resolves `$ref` in its own `$defs`."""
+
+    def __init__(self, old: JsonMap, new: JsonMap) -> None:
+        self._old_defs = _map(old.get("$defs"))
+        self._new_defs = _map(new.get("$defs"))
+        self._open: set[tuple[str, str]] = set()
+
+    def schemas(self, old: object, new: object, path: str, depth: int) -> list[str]:
+        """Compare two schemas that stand at the same `path`; a pair of references already open is not entered again."""
+        if depth > MAX_DEPTH:
+            return [f"{path or '/'}: nested deeper than {MAX_DEPTH}, cannot be compared"]
+        if not isinstance(old, Mapping) or not isinstance(new, Mapping):
+            return [] if old == new else [f"{path or '/'}: was {old!r}, is {new!r}"]
+        before, after = _map(cast("object", old)), _map(cast("object", new))
+        pair = (_ref(before), _ref(after))
+        if all(pair) and pair in self._open:
+            return []
+        self._open.add(pair)
+        try:
+            return self._keywords(_resolve(before, self._old_defs), _resolve(after, self._new_defs), path, depth + 1)
+        finally:
+            self._open.discard(pair)
+
+    def _keywords(self, old: JsonMap, new: JsonMap, path: str, depth: int) -> list[str]:
+        found: list[str] = []
+        for keyword in sorted((old.keys() | new.keys()) - FREE):
+            before, after = old.get(keyword, _ABSENT), new.get(keyword, _ABSENT)
+            here = f"{path}/{keyword}"
+            match keyword:
+                case "properties":
+                    found += self._properties(old, new, path, depth)
+                case "required" | "enum" | "type" | "dependentRequired":
+                    found += _same(_sorted(before), _sorted(after), here)
+                case "anyOf" | "oneOf":
+                    found += self._branches(before, after, here, depth)
+                case "items" | "additionalProperties":
+                    found += self._nested(before, after, here, depth)
+                case _:
+                    found += _same(_bare(before), _bare(after), here)
+        return found
+
+    def _properties(self, old: JsonMap, new: JsonMap, path: str, depth: int) -> list[str]:
+        """Every old field stays as it was; a new one needs a reader that ignores what it does not know.
+
+        Whether the new one is required shows in `required`, which may not change.
+        """
+        before, after = _map(old.get("properties")), _map(new.get("properties"))
+        found: list[str] = []
+        for name in before:
+            if name in after:
+                found += self.schemas(before[name], after[name], f"{path}/{name}", depth)
+            else:
+                found.append(f"{path}/{name}: field removed")
+        closed = old.get("additionalProperties", True) is not True
+        if closed:
+            found += [
+                f"{path}/{name}: field added where older readers refuse it" for name in after if name not in before
+            ]
+        return found
+
+    def _branches(self, before: object, after: object, path: str, depth: int) -> list[str]:
+        """Alternatives may change places; each old one needs one of its own today, and none may be new."""
+        olds, news = _list(before), _list(after)
+        if olds is None or news is None:
+            return _same(before, after, path)
+        if len(olds) != len(news):
+            return [f"{path}: had {len(olds)} alternatives, has {len(news)}"]
+        found: list[str] = []
+        for index, old in enumerate(olds):
+            problems = [self.schemas(old, new, f"{path}/{index}", depth) for new in news]
+            best = min(range(len(news)), key=lambda place: len(problems[place]))
+            found += problems[best]
+            del news[best]
+        return found
+
+    def _nested(self, before: object, after: object, path: str, depth: int) -> list[str]:
+        if before is _ABSENT or after is _ABSENT:
+            return _same(before, after, path)
+        return self.schemas(before, after, path, depth)
+
+
+def _map(value: object) -> JsonMap:
+    return cast("JsonMap", value) if isinstance(value, Mapping) else {}
+
+
+def _ref(schema: JsonMap) -> str:
+    ref = schema.get("$ref")
+    return ref if isinstance(ref, str) else ""
+
+
+def _resolve(schema: JsonMap, defs: JsonMap) -> JsonMap:
+    """`schema` with its reference, if it has one, replaced by what it names; keywords beside a `$ref` stay."""
+    seen: set[str] = set()
+    while (ref := _ref(schema)) and ref not in seen:
+        seen.add(ref)
+        target = _map(defs.get(ref.removeprefix("#/$defs/")))
+        schema = {**target, **{key: value for key, value in schema.items() if key != "$ref"}}
+    return schema
+
+
+def _list(value: object) -> list[object] | None:
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return list(cast("Sequence[object]", value))
+    return None
+
+
+def _sorted(value: object) -> object:
+    """A list whose order means nothing, put into one order."""
+    items = _list(value)
+    return value if items is None else sorted(items, key=repr)
+
+
+def _bare(value: object) -> object:
+    """A condition (`if`, `not`, ...) or a bound without its annotations: a condition may not change at all."""
+    if isinstance(value, Mapping):
+        conditions = cast("JsonMap", value)
+        return {key: _bare(inner) for key, inner in conditions.items() if key not in FREE}
+    items = _list(value)
+    return value if items is None else [_bare(item) for item in items]
+
+
+def _same(before: object, after: object, path: str) -> list[str]:
+    if before is _ABSENT:
+        return [f"{path}: {after!r} added"]
+    if after is _ABSENT:
+        return [f"{path}: {before!r} removed"]
+    if before != after or type(before) is not type(after):
+        return [f"{path}: was {before!r}, is {after!r}"]
+    return []
