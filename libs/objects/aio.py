@@ -1,0 +1,96 @@
+"""`AsyncStore`: a `Store` for coroutines, its calls on a few threads of its own."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import ParamSpec, Self, TypeVar
+
+from libs.objects.model import Created, Digest, Exists, Head, Listed, S3Settings
+from libs.objects.store import Store
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+THREADS = 8
+
+
+class AsyncStore:
+    """The same calls as `Store`, awaited; at most THREADS run at a time, the rest wait."""
+
+    def __init__(self, store: Store) -> None:
+        """Take over `store`; `close` closes it."""
+        self.blocking = store
+        self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="objects")
+
+    @classmethod
+    def open(cls, settings: S3Settings) -> Self:
+        """The store of a service's settings."""
+        return cls(Store.open(settings))
+
+    @property
+    def bucket(self) -> str:
+        """The bucket's name."""
+        return self.blocking.bucket
+
+    def uri(self, key: str) -> str:
+        """See Store.uri."""
+        return self.blocking.uri(key)
+
+    def key(self, uri: str) -> str:
+        """See Store.key."""
+        return self.blocking.key(uri)
+
+    async def put(self, key: str, data: bytes | Path, sha256: str | None = None, *, verify: bool = True) -> Digest:
+        """See Store.put."""
+        return await self._call(partial(self.blocking.put, key, data, sha256, verify=verify))
+
+    async def put_if_absent(self, key: str, data: bytes) -> Created | Exists:
+        """See Store.put_if_absent."""
+        return await self._call(partial(self.blocking.put_if_absent, key, data))
+
+    async def get(self, key: str) -> bytes:
+        """See Store.get."""
+        return await self._call(partial(self.blocking.get, key))
+
+    async def get_to(self, key: str, path: Path, sha256: str | None = None) -> Digest:
+        """See Store.get_to."""
+        return await self._call(partial(self.blocking.get_to, key, path, sha256))
+
+    async def digest(self, key: str) -> Digest:
+        """See Store.digest."""
+        return await self._call(partial(self.blocking.digest, key))
+
+    async def head(self, key: str) -> Head:
+        """See Store.head."""
+        return await self._call(partial(self.blocking.head, key))
+
+    async def list(self, prefix: str) -> list[Listed]:
+        """See Store.list."""
+        return await self._call(partial(self.blocking.list, prefix))
+
+    async def delete(self, object_keys: Sequence[str]) -> None:
+        """See Store.delete."""
+        await self._call(partial(self.blocking.delete, object_keys))
+
+    async def copy(self, source: str, target: str, size_bytes: int) -> None:
+        """See Store.copy."""
+        await self._call(partial(self.blocking.copy, source, target, size_bytes))
+
+    async def abort_uploads(self, prefix: str, before: datetime) -> int:
+        """See Store.abort_uploads."""
+        return await self._call(partial(self.blocking.abort_uploads, prefix, before))
+
+    async def wait_ready(self, probe_key: str, timeout_s: float) -> None:
+        """See Store.wait_ready."""
+        await self._call(partial(self.blocking.wait_ready, probe_key, timeout_s))
+
+    async def close(self) -> None:
+        """Let running calls end, then close connections."""
+        await asyncio.to_thread(self._pool.shutdown, wait=True, cancel_futures=True)
+        self.blocking.close()
+
+    async def _call(self, function: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._pool, function)
