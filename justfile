@@ -1,0 +1,73 @@
+# Verbs of this repository. Run `just` for the list; each works from any folder below the root.
+
+venv := env("VIRTUAL_ENV", justfile_directory() / ".venv")
+export PATH := venv / "bin:" + env("PATH")
+
+[private]
+default:
+    @just --list --unsorted
+
+# start the local stack (same as `farside up`)
+up *ARGS:
+    farside up {{ ARGS }}
+
+# stop the local stack
+down *ARGS:
+    farside down {{ ARGS }}
+
+# one training job survives the death of its node, told while it happens
+demo *ARGS:
+    farside demo {{ ARGS }}
+
+# all that needs no server: format, lint, types, import rules, contract gates, migrations
+check: lint types imports migrations gates
+
+# ruff: format and rules
+lint:
+    ruff format --check --quiet
+    ruff check --quiet
+
+# basedpyright in strict mode, tests included
+types:
+    basedpyright
+
+# the import rules between contracts, libs, services and deploy
+imports:
+    lint-imports --no-logo
+
+# squawk on every migration
+migrations:
+    find services libs -path '*/migrations/*.sql' -print0 | sort -z | xargs -0 -r squawk
+
+# contract gates: schemas, examples, AsyncAPI pages, compatibility with all earlier versions
+gates:
+    python -m contracts.generate --check
+    python -m pytest -q tests/contracts
+
+# everything CI runs: the checks, then unit, bus and end-to-end tests
+test: lint types imports migrations
+    python -m contracts.generate --check
+    python -m pytest tests
+
+# tests of cores and of code that needs no server
+test-unit *ARGS:
+    python -m pytest tests/unit tests/contracts {{ ARGS }}
+
+# tests against the real NATS and PostgreSQL
+test-bus *ARGS:
+    python -m pytest tests/bus {{ ARGS }}
+
+# write contracts/schemas and contracts/asyncapi anew from the registry
+contracts:
+    python -m contracts.generate
+
+# mend what ruff can mend by itself
+fix:
+    ruff check --fix
+    ruff format
+
+# pin the newest versions that fit pyproject.toml into requirements.lock
+lock:
+    python -m pip install --quiet uv
+    uv pip compile --quiet --upgrade --universal --python-version 3.11 --all-extras --strip-extras --no-emit-index-url \
+        --no-emit-find-links --no-annotate --custom-compile-command 'just lock' --output-file requirements.lock pyproject.toml
