@@ -1,0 +1,116 @@
+"""The picture of the demo: loss by step with checkpoints, death and resume, and steps by time with the gap between."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+from deploy.demo.findings import Losses
+
+SIZE_INCHES = (11.0, 7.5)
+DOTS_PER_INCH = 130
+FIRST, SECOND, UNINTERRUPTED, DEATH, RESUME, CHECKPOINT = "#1f6fb4", "#2a9d57", "#8a8a8a", "#c8322b", "#2a9d57", "#e08a00"
+SMOOTHED = 25
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One attempt as seen from outside: losses by step, and (seconds since submission, step) of its reports."""
+
+    number: int
+    node: str
+    losses: Losses
+    reports: list[tuple[float, int]]
+
+
+@dataclass(frozen=True)
+class Picture:
+    """Everything the picture shows; times in seconds since submission."""
+
+    attempts: list[Attempt]
+    reference: Losses
+    checkpoints: list[tuple[float, int]]
+    killed_at_step: int
+    killed_at_s: float
+    lost_at_s: float
+    resumed_from_step: int
+    resumed_at_s: float
+    max_loss_difference: float
+    final_accuracy: float
+
+
+def draw(picture: Picture, path: Path) -> None:
+    """Write the picture as a PNG."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt
+
+    figure, (upper, lower) = plt.subplots(2, 1, figsize=SIZE_INCHES, height_ratios=(3, 2), layout="constrained")
+    figure.suptitle("A training job that outlives its node", fontsize=15, fontweight="bold")
+    _losses(upper, picture)
+    _times(lower, picture)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=DOTS_PER_INCH)
+    plt.close(figure)
+
+
+def _losses(axes: "Axes", picture: Picture) -> None:
+    steps, values = zip(*sorted(picture.reference.items()), strict=True)
+    axes.plot(steps, values, color=UNINTERRUPTED, linewidth=3.5, alpha=0.35, label="uninterrupted run")
+    for attempt, colour in zip(picture.attempts, (FIRST, SECOND), strict=False):
+        steps, values = zip(*sorted(attempt.losses.items()), strict=True)
+        label = f"attempt {attempt.number} on {attempt.node}"
+        axes.plot(steps, values, color=colour, linewidth=0.9, label=label)
+    _marks(axes, picture)
+    axes.set_yscale("log")
+    axes.set_xlabel("training step")
+    axes.set_ylabel("loss (cross-entropy)")
+    axes.set_xlim(0, max(picture.reference))
+    axes.legend(loc="upper right", framealpha=0.95)
+    words = f"next 20 losses differ by at most {picture.max_loss_difference:.1e}"
+    axes.set_title(f"{words}; accuracy on held-out digits {picture.final_accuracy:.1%}", fontsize=10)
+    axes.grid(visible=True, which="major", alpha=0.25)
+
+
+def _marks(axes: "Axes", picture: Picture) -> None:
+    from matplotlib.transforms import blended_transform_factory
+
+    below = blended_transform_factory(axes.transData, axes.transAxes)
+    committed = sorted({step for _, step in picture.checkpoints})
+    axes.plot(
+        committed, [0.03] * len(committed), "^", color=CHECKPOINT, transform=below, markersize=9, label="checkpoint",
+        clip_on=False,
+    )
+    axes.axvspan(picture.resumed_from_step, picture.killed_at_step, color=DEATH, alpha=0.08)
+    axes.axvline(picture.killed_at_step, color=DEATH, linewidth=1.6, label=f"node killed at step {picture.killed_at_step}")
+    axes.axvline(
+        picture.resumed_from_step, color=RESUME, linewidth=1.6, linestyle="--",
+        label=f"resumed from step {picture.resumed_from_step}",
+    )
+
+
+def _times(axes: "Axes", picture: Picture) -> None:
+    for attempt, colour in zip(picture.attempts, (FIRST, SECOND), strict=False):
+        if attempt.reports:
+            seconds, steps = zip(*attempt.reports, strict=True)
+            axes.plot(seconds, steps, color=colour, linewidth=2, marker=".", markersize=4)
+    seconds = [when for when, _ in picture.checkpoints]
+    axes.plot(seconds, [step for _, step in picture.checkpoints], "^", color=CHECKPOINT, markersize=8)
+    axes.axvspan(picture.killed_at_s, picture.resumed_at_s, color=DEATH, alpha=0.08)
+    top = max(picture.reference)
+    events = (
+        (picture.killed_at_s, "killed", DEATH),
+        (picture.lost_at_s, "declared lost", DEATH),
+        (picture.resumed_at_s, "resumes", RESUME),
+    )
+    for when, words, colour in events:
+        axes.axvline(when, color=colour, linewidth=1.3, linestyle="-" if words == "killed" else "--")
+        axes.text(when, top * 0.97, f" {words} ", color=colour, rotation=90, va="top", ha="right", fontsize=9)
+    axes.set_xlabel("seconds since the job was submitted")
+    axes.set_ylabel("training step")
+    axes.set_ylim(0, top * 1.03)
+    axes.set_xlim(left=0)
+    axes.grid(visible=True, alpha=0.25)

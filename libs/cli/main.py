@@ -1,0 +1,107 @@
+"""`farside`: the table of commands, each imported only when it is asked for."""
+
+import importlib
+from collections.abc import Sequence
+
+import click
+from typing_extensions import override
+
+COMMANDS = {
+    "up": "deploy.local.cli:up",
+    "down": "deploy.local.cli:down",
+    "status": "deploy.local.cli:status",
+    "demo": "deploy.demo.cli:demo",
+    "provision": "libs.cli.provision:provision",
+    "nodes": "libs.cli.nodes:nodes",
+    "job": "libs.cli.jobs:job",
+    "why": "libs.cli.why:why",
+    "dataset": "libs.cli.datasets:dataset",
+    "checkpoint": "libs.cli.checkpoints:checkpoint",
+    "deadletter": "libs.cli.deadletters:deadletter",
+}
+
+SUMMARIES = {
+    "up": "Start the local stack.",
+    "down": "Stop the local stack; its data stays.",
+    "status": "Show each part of the stack, its version and its lag.",
+    "demo": "Watch a training job survive the death of its node.",
+    "provision": "Create or update streams and consumers from the registry.",
+    "nodes": "List nodes with their tier, health and cards.",
+    "job": "Submit jobs, list, show, cancel, hold, release and watch them, read their logs.",
+    "why": "Say why a job waits, was refused or ended.",
+    "dataset": "Put a dataset version into object storage; list those there.",
+    "checkpoint": "List the committed checkpoints of a job.",
+    "deadletter": "List, show and replay messages that could not be processed.",
+}
+
+EPILOG = """\b
+Exit status: 0 done; 1 refused, failed or not found; 2 wrong usage or a mistake
+in a file; 3 the stack does not answer.
+
+\b
+Environment: FARSIDE_DIR is the stack's directory (default: var), FARSIDE_TENANT
+the tenant you act for; FARSIDE_NATS_URL, FARSIDE_S3_ENDPOINT and the like reach a
+stack that runs elsewhere.
+"""
+
+
+class LazyGroup(click.Group):
+    """A group whose commands stay unimported until called; their one-line summaries stand in the table."""
+
+    @override
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    @override
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        target = COMMANDS.get(cmd_name)
+        if target is None:
+            return None
+        module, _, attribute = target.partition(":")
+        command = getattr(importlib.import_module(module), attribute)
+        if not isinstance(command, click.Command):
+            msg = f"{target} is a {type(command).__name__}: the table in libs/cli/main.py must name a click command"
+            raise TypeError(msg)
+        return command
+
+    @override
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        from libs.cli.words import nearest
+
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            hint = nearest(args[0], COMMANDS)
+            ctx.fail(f"no command {args[0]!r}{hint}; `farside --help` lists them")
+        return super().resolve_command(ctx, args)
+
+    @override
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(SUMMARIES.items()))
+
+
+def _version(ctx: click.Context, _parameter: click.Parameter, value: bool) -> None:  # noqa: FBT001 - click's signature
+    from importlib.metadata import version
+
+    if value and not ctx.resilient_parsing:
+        click.echo(f"farside {version('farside')}")
+        ctx.exit()
+
+
+@click.group(cls=LazyGroup, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Print the version."
+)
+def cli() -> None:
+    """Farside: the control plane of a fused compute fleet.
+
+    Jobs go in as messages on NATS JetStream, from any language; every change of their state comes out as an event.
+    `farside demo` shows a training job that survives the death of its node; `farside COMMAND --help` is the manual of a
+    command.
+    """
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line; leaves by SystemExit."""
+    cli.main(args=list(arguments) if arguments is not None else None, prog_name="farside")

@@ -1,0 +1,60 @@
+"""Options that many commands share."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import ParamSpec, TypeVar
+
+import click
+
+from contracts.registry import NO_KEY
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+DEFAULT_TENANT_VARIABLE = "FARSIDE_TENANT"
+
+
+def stack(function: Callable[P, T]) -> Callable[P, T]:
+    """`--stack DIR`: which stack to talk to."""
+    option = click.option(
+        "--stack",
+        type=click.Path(path_type=Path, file_okay=False),
+        metavar="DIR",
+        help="Directory of the stack to talk to [default: FARSIDE_DIR, else var].",
+    )
+    return option(function)
+
+
+def json_flag(function: Callable[P, T]) -> Callable[P, T]:
+    """`--json`: print JSON for programs."""
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON on standard output.")(function)
+
+
+def common(function: Callable[P, T]) -> Callable[P, T]:
+    """`--stack` and `--json`."""
+    return stack(json_flag(function))
+
+
+def acting_tenant(function: Callable[P, T]) -> Callable[P, T]:
+    """`--tenant` for commands that do something in a tenant's name: required."""
+    option = click.option(
+        "--tenant",
+        envvar=DEFAULT_TENANT_VARIABLE,
+        required=True,
+        metavar="NAME",
+        help=f"Tenant to act for [default: {DEFAULT_TENANT_VARIABLE}].",
+    )
+    return option(function)
+
+
+def seen_tenant(function: Callable[P, T]) -> Callable[P, T]:
+    """`--tenant` for commands that read: all tenants unless one is named."""
+    option = click.option(
+        "--tenant",
+        default=lambda: os.environ.get(DEFAULT_TENANT_VARIABLE, NO_KEY),
+        show_default=False,
+        metavar="NAME",
+        help=f"Look at one tenant only [default: {DEFAULT_TENANT_VARIABLE}, else all].",
+    )
+    return option(function)

@@ -1,0 +1,66 @@
+"""Find the stack that a command talks to: `--stack`, `FARSIDE_*` variables, or the stack in `var`."""
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from pydantic import SecretStr, ValidationError
+
+from libs.cli.errors import FileError, UnreachableError
+from libs.kit.settings import ServiceSettings
+
+DEFAULT_DIRECTORY = "var"
+STACK_FILE = "stack.json"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the bus and the object store are, and (for messages) who said so."""
+
+    settings: ServiceSettings
+    source: str
+
+
+def locate(stack: Path | None) -> Place:
+    """The stack named by `--stack`, else by FARSIDE_NATS_URL, else the one in FARSIDE_DIR or `var`."""
+    if stack is None and "FARSIDE_NATS_URL" in os.environ:
+        return Place(_from_environment(), "FARSIDE_NATS_URL")
+    directory = stack or Path(os.environ.get("FARSIDE_DIR", DEFAULT_DIRECTORY))
+    file = directory / STACK_FILE
+    try:
+        return Place(_from_file(file), str(file))
+    except FileNotFoundError:
+        msg = (
+            f"no stack in {directory}: start one with `farside up`, name another directory with --stack or FARSIDE_DIR, "
+            "or set FARSIDE_NATS_URL for a stack that runs elsewhere"
+        )
+        raise UnreachableError(msg) from None
+
+
+def _from_environment() -> ServiceSettings:
+    try:
+        return ServiceSettings()
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = "_".join(str(part) for part in first["loc"]).upper()
+        msg = f"the variable FARSIDE_{name.removeprefix('FARSIDE_')} is {first['input']!r}: {first['msg']}"
+        raise FileError(msg) from None
+
+
+def _from_file(file: Path) -> ServiceSettings:
+    try:
+        data = cast("dict[str, Any]", json.loads(file.read_text()))
+        store = cast("dict[str, str]", data["s3"])
+        return ServiceSettings(
+            nats_url=data["nats_url"],
+            nats_creds=data.get("nats_creds"),
+            s3_endpoint=store["endpoint"],
+            s3_access_key=store["access_key"],
+            s3_secret_key=SecretStr(store["secret_key"]),
+            s3_bucket=store["bucket"],
+        )
+    except (ValueError, KeyError, TypeError) as error:
+        msg = f"{file} is damaged ({type(error).__name__}: {error}): `farside down` and `farside up` write it anew"
+        raise FileError(msg) from None

@@ -1,0 +1,53 @@
+"""Words for people: nearest names, amounts with units, ages."""
+
+import difflib
+from collections.abc import Iterable
+from datetime import datetime
+
+from contracts.base import Reason
+
+HOUR_MS = 3_600_000
+DAY_S, HOUR_S, MINUTE_S = 86_400, 3_600, 60
+BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+KIB = 1024
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """`, did you mean 'kind'?` when a known name is near, else nothing."""
+    found = difflib.get_close_matches(name, [*known], n=1, cutoff=0.6)
+    return f", did you mean {found[0]!r}?" if found else ""
+
+
+def size(value: float) -> str:
+    """Bytes in the largest binary unit that keeps a digit before the point."""
+    unit = 0
+    while value >= KIB and unit < len(BYTE_UNITS) - 1:
+        value /= KIB
+        unit += 1
+    return f"{value:.0f} {BYTE_UNITS[unit]}" if unit == 0 else f"{value:.1f} {BYTE_UNITS[unit]}"
+
+
+def age(since: datetime, now: datetime) -> str:
+    """`12s`, `5m`, `3h`, `2d`: how long ago `since` was."""
+    seconds = max(0, int((now - since).total_seconds()))
+    for length, unit in ((DAY_S, "d"), (HOUR_S, "h"), (MINUTE_S, "m")):
+        if seconds >= length:
+            return f"{seconds // length}{unit}"
+    return f"{seconds}s"
+
+
+def amount(value: int, resource: str | None) -> str:
+    """An amount with its unit; `gpu_ms` is shown in hours, bytes in binary units."""
+    if resource is None:
+        return str(value)
+    if resource.endswith("gpu_ms"):
+        return f"{value / HOUR_MS:.4g} GPU-hours"
+    if resource.endswith("bytes"):
+        return size(value)
+    return f"{value} {resource.replace('_', ' ')}"
+
+
+def figures(reason: Reason) -> str:
+    """`used 0 cards, asked 2 cards, allowed 1 cards`, as far as the reason carries figures."""
+    parts = (("used", reason.used), ("asked", reason.asked), ("allowed", reason.allowed))
+    return ", ".join(f"{name} {amount(value, reason.resource)}" for name, value in parts if value is not None)
