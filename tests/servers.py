@@ -304,6 +304,9 @@ class SeaweedServer(Server):
             f"-s3.config={self._write_identities()}",
             "-master.volumeSizeLimitMB=64",
             "-volume.max=0",
+            "-s3.port.iceberg=0",  # these two have fixed ports of their own, and a second server would not start
+            "-s3.port.lance=0",
+            "-volume.preStopSeconds=0",
             *ports,
             *grpc,
         ]
