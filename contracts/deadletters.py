@@ -3,7 +3,7 @@
 from enum import StrEnum
 from typing import Annotated
 
-from pydantic import Base64Bytes, Field
+from pydantic import Base64Bytes, Field, WithJsonSchema
 
 from contracts.base import Count, Label, Model, Text, Utc
 
@@ -24,6 +24,13 @@ class DeadReason(StrEnum):
     HANDLER_FAILED = "handler_failed"
 
 
+# Base64 as RFC 2045 writes it: line breaks are allowed.
+Bytes = Annotated[
+    Base64Bytes,
+    WithJsonSchema({"type": "string", "contentEncoding": "base64", "pattern": r"^[A-Za-z0-9+/\s]*={0,2}\s*$"}),
+]
+
+
 class DeadLetter(Model):
     """The original message (`headers`, `data`) and where it stood when `consumer` gave up on it."""
 
@@ -32,7 +39,7 @@ class DeadLetter(Model):
     message: Text
     subject: Text
     headers: dict[str, str]
-    data: Base64Bytes
+    data: Bytes
     stream: Label
     stream_sequence: Count
     deliveries: Annotated[int, Field(ge=1)]

@@ -5,13 +5,14 @@ message's type, subject, stream and status under `x-farside`, so a publisher nee
 """
 
 from contracts import registry
-from contracts.base import Model
+from contracts.base import RFC3339_PATTERN, Model
 from contracts.requests import Problem
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 SPEC_VERSION = "1.0"
 CONTENT_TYPE = "application/json"
 PROBLEM_ID = "problem.v1"
+MAX_ATTRIBUTE_CHARS = 1024
 
 JsonObject = dict[str, object]
 
@@ -43,7 +44,7 @@ def request_schemas(request: registry.Request[Model, Model]) -> dict[str, JsonOb
 
 def header_schema(message: registry.Message[Model]) -> JsonObject:
     """The schema of a message's NATS headers: CloudEvents 1.0 in binary mode, one `ce-` header per attribute."""
-    text: JsonObject = {"type": "string", "minLength": 1}
+    text: JsonObject = {"type": "string", "minLength": 1, "maxLength": MAX_ATTRIBUTE_CHARS}
     properties: JsonObject = {
         "content-type": {"const": CONTENT_TYPE},
         "ce-datacontenttype": {"const": CONTENT_TYPE},
@@ -51,7 +52,7 @@ def header_schema(message: registry.Message[Model]) -> JsonObject:
         "ce-type": {"const": message.type},
         "ce-id": text,
         "ce-source": text,
-        "ce-time": text,
+        "ce-time": {"type": "string", "pattern": RFC3339_PATTERN},
         "ce-subject": text,
         "ce-sequence": {"type": "string", "pattern": "^[0-9]{1,19}$"},
         "ce-actor": text,
@@ -62,11 +63,11 @@ def header_schema(message: registry.Message[Model]) -> JsonObject:
 
 
 def required_headers(message: registry.Message[Model]) -> tuple[str, ...]:
-    """The headers without which a message is refused: an event also names its aggregate, version and cause."""
-    always = ("ce-specversion", "ce-type", "ce-id", "ce-source", "ce-time")
+    """The headers without which a message is refused: an event also tells its time, aggregate, version and cause."""
+    always = ("ce-specversion", "ce-type", "ce-id", "ce-source")
     if message.kind is registry.Kind.COMMAND:
         return always
-    return (*always, "ce-subject", "ce-sequence", "ce-actor")
+    return (*always, "ce-time", "ce-subject", "ce-sequence", "ce-actor")
 
 
 def all_schemas() -> dict[str, JsonObject]:
