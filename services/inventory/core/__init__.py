@@ -1,0 +1,1 @@
+"""What inventory decides, without I/O: silence, liveness, the breaker and the admission of announcements."""

@@ -1,0 +1,226 @@
+"""The values that inventory decides upon, and the effects that its decisions are made of.
+
+Two clocks appear. Instants (`*_at`) are for people. Everything that is judged is measured on the observed clock: whole
+milliseconds of stream time during which this service was watching the heartbeat stream (`core.clock`).
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from contracts.nodes import NodeFacts, NodePhase
+
+
+class NodeEvent(StrEnum):
+    """The event that a transition is told by; the name of its message in the registry."""
+
+    GRADED = "graded"
+    SUSPECT = "suspect"
+    LOST = "lost"
+    RETURNED = "returned"
+
+
+class Cause(StrEnum):
+    """Why a node's state changed; kept in the history beside the words."""
+
+    ANNOUNCED = "announced"
+    RESTARTED = "restarted"
+    FACTS_CHANGED = "facts_changed"
+    SILENT = "silent"
+    UNCOUNTED = "uncounted"
+    CLAIMED_TWICE = "claimed_twice"
+    HEARD = "heard"
+    BREAKER_CLOSED = "breaker_closed"
+    RELEASED = "released"
+
+
+@dataclass(frozen=True, slots=True)
+class Timings:
+    """Limits on the observed clock; `gap_ms` is the most that the time between two ticks may count.
+
+    `lease_ms` is the lease that the fleet is configured with; a node that reports a longer one is given longer.
+    """
+
+    suspect_ms: int
+    lease_ms: int
+    lost_ms: int
+    gap_ms: int
+
+    def __post_init__(self) -> None:
+        assert self.gap_ms > 0, "a gap that counts nothing would stop the observed clock"
+        assert 0 < self.suspect_ms < self.lost_ms, "a node is suspect before it is lost"
+        assert self.lease_ms < self.lost_ms, "a node may be called lost only after its lease has ended"
+
+    def lost_after_ms(self, lease_ms: int) -> int:
+        """The silence after which a node that counts `lease_ms` is lost: its lease and the fleet's own margin."""
+        return max(self.lost_ms, lease_ms + self.lost_ms - self.lease_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """How far the heartbeat stream has been read, and how much of its time has been observed.
+
+    `stream` tells one life of the memory stream from the next. Up to `floor_ms` nothing counts as silence: heartbeats
+    from before it may have been stored, acknowledged and gone with their stream before they were read.
+    """
+
+    stream: str
+    read_sequence: int
+    tick_at: datetime
+    observed_ms: int
+    floor_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """A mark of our own in the stream, stored at `stored_at`, between `sent_ms` and `acked_ms` of our own clock.
+
+    The stream has been read to its end after that, and `read_sequence` was the last message there: the tick or a later.
+    """
+
+    stream: str
+    read_sequence: int
+    stored_at: datetime
+    sent_ms: int
+    acked_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """A valid heartbeat. `attempts` is JSON, kept as it came."""
+
+    node: str
+    incarnation: str
+    counter: int
+    lease_ms: int
+    skew_ms: int
+    attempts: str
+
+
+@dataclass(frozen=True, slots=True)
+class Noise:
+    """Something on a node's heartbeat subject that is no valid heartbeat of that node."""
+
+    node: str
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """What is judged of a node. `*_ms` marks are readings of the observed clock.
+
+    `seen_ms`: last heartbeat of the agent start in force. `heard_ms`: last message of any kind on the node's heartbeat
+    subject; whoever sent it got an acknowledgement and may hold a lease. `rival` is the agent start that was in force
+    before. `lost_ms` is None again once an operator has confirmed the loss.
+    """
+
+    name: str
+    phase: NodePhase
+    incarnation: str
+    announced_at: datetime
+    stored_at: datetime
+    seen_ms: int
+    heard_ms: int
+    lease_ms: int = 0
+    counter: int = 0
+    skew_ms: int | None = None
+    attempts: str = "[]"
+    noise: str = ""
+    rival: str | None = None
+    rival_counter: int | None = None
+    rival_ms: int | None = None
+    lost_ms: int | None = None
+    requeue_held: bool = False
+    superseded_by: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Census:
+    """The fleet in numbers. `lost_lately`: lost within the breaker's window, or lost with requeueing held."""
+
+    ready: int
+    suspect: int
+    lost_lately: int
+
+
+@dataclass(frozen=True, slots=True)
+class BreakerRules:
+    """The breaker opens when more than `share` of the fleet, and more than one node, is silent at a loss."""
+
+    share: float
+    window_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Announcement:
+    """An agent start telling what its node is. `replayed`: by an operator, out of the stream's order."""
+
+    facts: NodeFacts
+    incarnation: str
+    attempts: str
+    announced_at: datetime
+    stored_at: datetime
+    replayed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """The node that has a card of a given uuid."""
+
+    node: str
+    phase: NodePhase
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """Keep what was heard of a node."""
+
+    node: Node
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """Move a node to another phase, or tell its phase anew."""
+
+    node: Node
+    event: NodeEvent
+    cause: Cause
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Admit:
+    """Take over what a node announced. `dispossessed` are lost nodes whose cards now belong to this one."""
+
+    node: Node
+    facts: NodeFacts
+    event: NodeEvent
+    cause: Cause
+    reason: str
+    dispossessed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """Put an announcement aside as a dead letter."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class OpenBreaker:
+    """From now on lost nodes are told with requeueing held."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class CloseBreaker:
+    """Release what is held: the nodes still lost are told again, without the hold."""
+
+    reason: str
+
+
+Sound = Beat | Noise
+TickEffect = Sight | Move | OpenBreaker | CloseBreaker
+AnnounceEffect = Admit | Refuse
