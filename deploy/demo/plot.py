@@ -2,17 +2,18 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+import matplotlib as mpl
+from matplotlib import pyplot as plt
+from matplotlib.transforms import blended_transform_factory
 
 from deploy.demo.findings import Losses
 
 SIZE_INCHES = (11.0, 7.5)
 DOTS_PER_INCH = 130
-FIRST, SECOND, UNINTERRUPTED, DEATH, RESUME, CHECKPOINT = "#1f6fb4", "#2a9d57", "#8a8a8a", "#c8322b", "#2a9d57", "#e08a00"
-SMOOTHED = 25
+FIRST, SECOND, UNINTERRUPTED = "#1f6fb4", "#2a9d57", "#8a8a8a"
+DEATH, RESUME, CHECKPOINT = "#c8322b", "#2a9d57", "#e08a00"
 
 
 @dataclass(frozen=True)
@@ -43,12 +44,9 @@ class Picture:
 
 def draw(picture: Picture, path: Path) -> None:
     """Write the picture as a PNG."""
-    import matplotlib as mpl
-
     mpl.use("Agg")
-    from matplotlib import pyplot as plt
-
-    figure, (upper, lower) = plt.subplots(2, 1, figsize=SIZE_INCHES, height_ratios=(3, 2), layout="constrained")
+    subplots: Any = plt.subplots  # matplotlib's types leave most of its arguments open
+    figure, (upper, lower) = subplots(2, 1, figsize=SIZE_INCHES, height_ratios=(3, 2), layout="constrained")
     figure.suptitle("A training job that outlives its node", fontsize=15, fontweight="bold")
     _losses(upper, picture)
     _times(lower, picture)
@@ -57,7 +55,7 @@ def draw(picture: Picture, path: Path) -> None:
     plt.close(figure)
 
 
-def _losses(axes: "Axes", picture: Picture) -> None:
+def _losses(axes: Any, picture: Picture) -> None:
     steps, values = zip(*sorted(picture.reference.items()), strict=True)
     axes.plot(steps, values, color=UNINTERRUPTED, linewidth=3.5, alpha=0.35, label="uninterrupted run")
     for attempt, colour in zip(picture.attempts, (FIRST, SECOND), strict=False):
@@ -75,24 +73,32 @@ def _losses(axes: "Axes", picture: Picture) -> None:
     axes.grid(visible=True, which="major", alpha=0.25)
 
 
-def _marks(axes: "Axes", picture: Picture) -> None:
-    from matplotlib.transforms import blended_transform_factory
-
+def _marks(axes: Any, picture: Picture) -> None:
     below = blended_transform_factory(axes.transData, axes.transAxes)
     committed = sorted({step for _, step in picture.checkpoints})
     axes.plot(
-        committed, [0.03] * len(committed), "^", color=CHECKPOINT, transform=below, markersize=9, label="checkpoint",
+        committed,
+        [0.03] * len(committed),
+        "^",
+        color=CHECKPOINT,
+        transform=below,
+        markersize=9,
+        label="checkpoint",
         clip_on=False,
     )
     axes.axvspan(picture.resumed_from_step, picture.killed_at_step, color=DEATH, alpha=0.08)
-    axes.axvline(picture.killed_at_step, color=DEATH, linewidth=1.6, label=f"node killed at step {picture.killed_at_step}")
+    death = f"node killed at step {picture.killed_at_step}"
+    axes.axvline(picture.killed_at_step, color=DEATH, linewidth=1.6, label=death)
     axes.axvline(
-        picture.resumed_from_step, color=RESUME, linewidth=1.6, linestyle="--",
+        picture.resumed_from_step,
+        color=RESUME,
+        linewidth=1.6,
+        linestyle="--",
         label=f"resumed from step {picture.resumed_from_step}",
     )
 
 
-def _times(axes: "Axes", picture: Picture) -> None:
+def _times(axes: Any, picture: Picture) -> None:
     for attempt, colour in zip(picture.attempts, (FIRST, SECOND), strict=False):
         if attempt.reports:
             seconds, steps = zip(*attempt.reports, strict=True)

@@ -8,9 +8,11 @@ The split into 1,437 digits for training and 360 held out is drawn from a fixed 
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from sklearn.datasets import load_digits
+from numpy.typing import NDArray
+from sklearn import datasets  # pyright: ignore[reportMissingTypeStubs]
 
 HELD_OUT = 360
 SPLIT_SEED = 1797
@@ -18,11 +20,13 @@ SPLIT_SEED = 1797
 
 def write(folder: Path) -> list[Path]:
     """Write the dataset into `folder` (made if need be) and return its files."""
-    digits = load_digits()
+    load: Any = datasets.load_digits  # scikit-learn ships no types
+    digits = load()
     order = np.random.default_rng(SPLIT_SEED).permutation(len(digits.target))
-    images, labels = digits.data[order], digits.target[order].astype(np.int64)
+    images: NDArray[np.float64] = digits.data[order]
+    labels: NDArray[np.int64] = digits.target[order].astype(np.int64)
     folder.mkdir(parents=True, exist_ok=True)
-    arrays = {
+    arrays: dict[str, NDArray[Any]] = {
         "train_images": images[HELD_OUT:],
         "train_labels": labels[HELD_OUT:],
         "test_images": images[:HELD_OUT],

@@ -46,7 +46,8 @@ class Network:
 
     def forward(self, images: Array, rng: np.random.Generator | None = None) -> tuple[list[Array], Array]:
         """Activations that enter each layer, and class probabilities; with `rng`, hidden units drop out."""
-        inputs, value = [], images
+        inputs: list[Array] = []
+        value = images
         for layer in range(LAYERS):
             inputs.append(value)
             value = value @ self.weights[f"w{layer}"] + self.weights[f"b{layer}"]

@@ -58,10 +58,12 @@ def main() -> None:
     """Read the dataset, listen, tell Farside where, serve until SIGTERM."""
     with farside.attach() as job:
         folder = job.dataset()
-        means = mean_images(np.load(folder / "train_images.npy"), np.load(folder / "train_labels.npy"))
+        images: NDArray[np.float64] = np.load(folder / "train_images.npy")
+        labels: NDArray[np.int64] = np.load(folder / "train_labels.npy")
+        means = mean_images(images, labels)
         server = ThreadingHTTPServer(("127.0.0.1", 0), handler(means))
         stop = threading.Event()
-        signal.signal(signal.SIGTERM, lambda *_: stop.set())
+        signal.signal(signal.SIGTERM, lambda _number, _frame: stop.set())
         threading.Thread(target=server.serve_forever, daemon=True).start()
         endpoint = f"http://127.0.0.1:{server.server_port}/predict"
         print(f"serving at {endpoint}", flush=True)

@@ -25,7 +25,7 @@ import libs.sdk as farside
 
 STEPS = int(os.environ.get("DIGITS_STEPS", "2000"))
 BATCH = 64
-DEFAULT_INTERVAL_STEPS = 200
+SEED, INTERVAL_STEPS = 7, 200  # where no job file says its own
 
 
 @dataclass
@@ -101,12 +101,12 @@ class Run:
 
 def main() -> int:
     """Train to the last step; 0 when done, 143 when told to stop."""
-    with farside.attach() as job:
+    with farside.attach(seed=SEED) as job:
         digits = Digits.read(job.dataset())
         checkpoint = job.restore()
-        run = Run.new(job.seed or 0, len(digits.train_labels)) if checkpoint is None else Run.load(checkpoint)
+        run = Run.new(job.seed, len(digits.train_labels)) if checkpoint is None else Run.load(checkpoint)
         print(f"attempt {job.attempt} begins after step {run.step}", flush=True)
-        interval = job.checkpoint_interval_steps or DEFAULT_INTERVAL_STEPS
+        interval = job.checkpoint_interval_steps or INTERVAL_STEPS
         while run.step < STEPS:
             loss = run.advance(digits)
             print(f"step {run.step} loss {loss!r}", flush=True)

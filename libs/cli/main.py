@@ -72,7 +72,7 @@ class LazyGroup(click.Group):
 
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
             hint = nearest(args[0], COMMANDS)
-            ctx.fail(f"no command {args[0]!r}{hint}; `farside --help` lists them")
+            ctx.fail(f"no command {args[0]!r}{hint or ':'} `farside --help` lists them")
         return super().resolve_command(ctx, args)
 
     @override

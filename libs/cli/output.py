@@ -1,4 +1,4 @@
-"""What commands print: JSON for programs, columns for people. Tables and records go to standard output, words to standard error."""
+"""What commands print: JSON for programs or columns for people on standard output, remarks on standard error."""
 
 import json
 from collections.abc import Mapping, Sequence

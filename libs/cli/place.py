@@ -33,8 +33,8 @@ def locate(stack: Path | None) -> Place:
         return Place(_from_file(file), str(file))
     except FileNotFoundError:
         msg = (
-            f"no stack in {directory}: start one with `farside up`, name another directory with --stack or FARSIDE_DIR, "
-            "or set FARSIDE_NATS_URL for a stack that runs elsewhere"
+            f"no stack in {directory}: start one with `farside up`, name another directory with --stack "
+            "or FARSIDE_DIR, or set FARSIDE_NATS_URL for a stack that runs elsewhere"
         )
         raise UnreachableError(msg) from None
 

@@ -1,0 +1,189 @@
+"""`farside job`: the group, and the commands that read one or many jobs or ask for a change of their state."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import click
+
+from contracts import registry
+from contracts.jobs import JobCancel, JobHold, JobPhase, JobRelease, JobState
+from contracts.requests import JobsQuery
+from libs.cli import options, output, words
+from libs.cli.follow import Change, ask_for, ended
+from libs.cli.logs import logs
+from libs.cli.session import Session, connected, run
+from libs.cli.submit import submit
+from libs.cli.watch import watch
+from libs.cli.why import history_row, state_words, summary
+
+LIST_LIMIT = 50
+
+
+@click.group()
+def job() -> None:
+    """Submit jobs, follow them, end them.
+
+    JOB is an id, the beginning of one that no other job shares, or a name (the newest job of that name).
+
+    \b
+    Exit status: 0 done; 1 refused, failed or not found; 2 wrong usage or a mistake
+    in the job file; 3 the stack does not answer.
+    """
+
+
+job.add_command(submit)
+job.add_command(watch)
+job.add_command(logs)
+
+
+@job.command("list")
+@click.option("--state", type=click.Choice([phase.value for phase in JobPhase]), help="Only jobs in this state.")
+@click.option("--limit", type=click.IntRange(1, 10_000), default=LIST_LIMIT, show_default=True, help="At most so many.")
+@options.seen_tenant
+@options.common
+def list_(state: str | None, limit: int, tenant: str, stack: Path | None, *, as_json: bool) -> None:
+    """List jobs, newest first.
+
+    \b
+    Examples:
+      farside job list
+      farside job list --state waiting --tenant acme
+      farside job list --json
+    """
+    run(_list(JobPhase(state) if state else None, limit, tenant, stack, as_json=as_json))
+
+
+async def _list(phase: JobPhase | None, limit: int, tenant: str, stack: Path | None, *, as_json: bool) -> None:
+    async with connected(stack) as session:
+        found = await _jobs(session, phase, limit, tenant)
+    if as_json:
+        output.as_json({"jobs": found})
+        return
+    now = datetime.now(UTC)
+    headers = ("JOB", "NAME", "TENANT", "KIND", "STATE", "ATTEMPT", "NODES", "STEP", "AGE", "REASON")
+    output.table(headers, [_row(state, now) for state in found], empty="no job; `farside job submit --help`")
+
+
+async def _jobs(session: Session, phase: JobPhase | None, limit: int, tenant: str) -> list[JobState]:
+    found: list[JobState] = []
+    cursor: str | None = None
+    while len(found) < limit:
+        asked = JobsQuery(state=phase, cursor=cursor, limit=min(limit - len(found), LIST_LIMIT))
+        page = await session.ask(registry.QUERY_JOBS, asked, key=tenant)
+        found += page.jobs
+        cursor = page.cursor
+        if cursor is None:
+            break
+    return found
+
+
+def _row(state: JobState, now: datetime) -> tuple[str, ...]:
+    attempt = state.attempt
+    step = attempt.progress_step if attempt is not None else None
+    return (
+        state.job_id,
+        state.spec.name,
+        state.tenant,
+        state.spec.kind,
+        state_words(state),
+        str(attempt.number) if attempt is not None else "",
+        ",".join(member.node for member in attempt.members) if attempt is not None else "",
+        str(step) if step is not None else "",
+        words.age(state.submitted_at, now),
+        state.reason.code if state.reason is not None else "",
+    )
+
+
+@job.command()
+@click.argument("name", metavar="JOB")
+@options.seen_tenant
+@options.common
+def show(name: str, tenant: str, stack: Path | None, *, as_json: bool) -> None:
+    """Show JOB: its state, what it asked for and every transition.
+
+    \b
+    Example:
+      farside job show digits-train --json
+    """
+    run(_show(name, tenant, stack, as_json=as_json))
+
+
+async def _show(name: str, tenant: str, stack: Path | None, *, as_json: bool) -> None:
+    async with connected(stack) as session:
+        reply = await session.job(name, tenant)
+    if as_json:
+        output.as_json(reply)
+        return
+    output.record([*summary(reply.job, datetime.now(UTC)), *_asked_for(reply.job)])
+    output.note("")
+    output.table(("AT", "STATE", "ATTEMPT", "REASON"), [history_row(item) for item in reply.transitions], empty="")
+
+
+def _asked_for(state: JobState) -> list[tuple[str, str]]:
+    spec, attempt = state.spec, state.attempt
+    accelerator = f" of {spec.resources.accelerator}" if spec.resources.accelerator else ""
+    policy = spec.checkpoint
+    return [
+        ("kind", f"{spec.kind}, priority {spec.effective_priority}"),
+        ("command", " ".join(spec.command)),
+        ("asks", f"{spec.members} x {spec.resources.cards} cards{accelerator}"),
+        ("dataset", f"{spec.dataset.name} {spec.dataset.version}" if spec.dataset is not None else ""),
+        ("code", spec.artefact.sha256 if spec.artefact is not None else ""),
+        ("checkpoints", f"every {policy.interval_steps} steps, {policy.keep_last} kept" if policy is not None else ""),
+        ("endpoint", attempt.endpoint or "" if attempt is not None else ""),
+    ]
+
+
+@job.command()
+@click.argument("name", metavar="JOB")
+@click.option("--reason", default="", metavar="TEXT", help="Why; kept with the event.")
+@click.option("--no-wait", is_flag=True, help="Do not wait until the job has ended.")
+@options.seen_tenant
+@options.common
+def cancel(name: str, reason: str, tenant: str, stack: Path | None, *, no_wait: bool, as_json: bool) -> None:
+    """Cancel JOB and wait until it has ended.
+
+    A cancel is a wish for the end state: a job that is running gets its grace to save, one that waits ends at once, and
+    a cancel that arrives before its job (by full id, with --tenant) ends the job when it comes.
+
+    \b
+    Examples:
+      farside job cancel digits-serve
+      farside job cancel 0190f3 --reason "wrong dataset" --no-wait
+    """
+    done = None if no_wait else ended
+    change = Change(registry.JOBS_CANCEL, lambda job_id: JobCancel(job_id=job_id, reason=reason), done, True)
+    run(ask_for(change, name, tenant, stack, as_json=as_json))
+
+
+@job.command()
+@click.argument("name", metavar="JOB")
+@click.option("--reason", default="", metavar="TEXT", help="Why; kept with the event.")
+@options.seen_tenant
+@options.common
+def hold(name: str, reason: str, tenant: str, stack: Path | None, *, as_json: bool) -> None:
+    """Keep JOB from being placed until it is released; what already runs is left alone.
+
+    \b
+    Example:
+      farside job hold digits-train --reason "dataset is being repaired"
+    """
+    change = Change(registry.JOBS_HOLD, lambda job_id: JobHold(job_id=job_id, reason=reason), None)
+    run(ask_for(change, name, tenant, stack, as_json=as_json))
+
+
+@job.command()
+@click.argument("name", metavar="JOB")
+@options.seen_tenant
+@options.common
+def release(name: str, tenant: str, stack: Path | None, *, as_json: bool) -> None:
+    """End the hold of JOB.
+
+    \b
+    Example:
+      farside job release digits-train
+    """
+    change = Change(
+        registry.JOBS_RELEASE, lambda job_id: JobRelease(job_id=job_id), lambda state: state.state != "held"
+    )
+    run(ask_for(change, name, tenant, stack, as_json=as_json))

@@ -1,0 +1,1 @@
+"""`farside provision`: streams and consumers as the registry says, on any bus."""

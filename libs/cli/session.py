@@ -1,0 +1,122 @@
+"""One command's hold on the stack: the bus client, the object store, and errors turned into words."""
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from nats.errors import Error as NatsError
+
+from contracts import registry
+from contracts.base import Model
+from contracts.jobs import JobState
+from contracts.registry import NO_KEY, Message, Request
+from contracts.requests import JobQuery, JobReply, ProblemCode
+from libs.bus import Client, Problem
+from libs.bus.errors import BusError
+from libs.cli.errors import CliError, UnreachableError
+from libs.cli.place import Place, locate
+from libs.objects import AsyncStore, ObjectsError
+
+M = TypeVar("M", bound=Model)
+R = TypeVar("R", bound=Model)
+T = TypeVar("T")
+
+REQUEST_TIMEOUT_S = 5.0
+CONNECT_TIMEOUT_S = 10.0
+INTERRUPTED = 130
+
+
+@dataclass(frozen=True)
+class Session:
+    """A connected command."""
+
+    place: Place
+    client: Client
+
+    async def ask(self, request: Request[M, R], body: M, key: str = NO_KEY) -> R:
+        """Send a request; CliError with the service's own words, UnreachableError when nothing answers."""
+        try:
+            return await self.client.request(request, body, key=key, timeout_s=REQUEST_TIMEOUT_S)
+        except Problem as problem:
+            if problem.code in {ProblemCode.UNAVAILABLE, ProblemCode.INTERNAL}:
+                msg = (
+                    f"service {request.service} cannot answer now: {problem.message}; `farside status` shows how it is"
+                )
+                raise UnreachableError(msg) from None
+            raise CliError(problem.message) from None
+        except (TimeoutError, BusError, NatsError) as error:
+            msg = (
+                f"service {request.service} did not answer within {REQUEST_TIMEOUT_S:.0f} s "
+                f"({type(error).__name__}): `farside status` shows whether it is up"
+            )
+            raise UnreachableError(msg) from None
+
+    async def publish(
+        self,
+        message: Message[M],
+        body: M,
+        *,
+        key: str,
+        subject: str,
+        actor: str,
+        id: str,  # noqa: A002 - the attribute's name in CloudEvents
+    ) -> None:
+        """Publish and wait until the stream has it; UnreachableError when it does not take it."""
+        try:
+            await self.client.publish(message, body, key=key, subject=subject, actor=actor, id=id)
+        except (TimeoutError, OSError, BusError, NatsError) as error:
+            words = str(error) or type(error).__name__
+            msg = f"stream {message.stream.name} did not take the {message.id} message ({words}): `farside status`"
+            raise UnreachableError(msg) from None
+
+    async def job(self, name: str, tenant: str = NO_KEY) -> JobReply:
+        """Find a job by id, by unique prefix of its id, or by name."""
+        return await self.ask(registry.QUERY_JOB, JobQuery(job=name), key=tenant)
+
+    async def job_state(self, name: str, tenant: str = NO_KEY) -> JobState:
+        """The job alone."""
+        return (await self.job(name, tenant)).job
+
+    @asynccontextmanager
+    async def store(self) -> AsyncIterator[AsyncStore]:
+        """The object store; its errors come out as words."""
+        store = AsyncStore.open(self.place.settings)
+        try:
+            yield store
+        except ObjectsError as error:
+            msg = f"object storage at {self.place.settings.s3_endpoint}: {error}"
+            raise CliError(msg) from None
+        finally:
+            await store.close()
+
+
+@asynccontextmanager
+async def connected(stack: Path | None) -> AsyncIterator[Session]:
+    """Find the stack and connect to its bus."""
+    place = locate(stack)
+    settings = place.settings
+    try:
+        client = await asyncio.wait_for(
+            Client.connect(settings.nats_url, name="cli", domain=settings.js_domain, creds=settings.nats_creds),
+            CONNECT_TIMEOUT_S,
+        )
+    except (OSError, TimeoutError, BusError, NatsError) as error:
+        address = settings.nats_url.rpartition("@")[2].removeprefix("nats://")
+        words = str(error) or type(error).__name__
+        msg = f"no bus at {address} (from {place.source}): {words}; is the stack up? `farside status`"
+        raise UnreachableError(msg) from None
+    try:
+        yield Session(place, client)
+    finally:
+        await client.close()
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    """Run a command's coroutine; ctrl-C leaves with status 130 and no traceback."""
+    try:
+        return asyncio.run(work)
+    except KeyboardInterrupt:
+        raise SystemExit(INTERRUPTED) from None

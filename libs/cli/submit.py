@@ -1,0 +1,130 @@
+"""`farside job submit`: check the file, pack the code, send the job, tell the answer."""
+
+import asyncio
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from contracts import registry
+from contracts.jobs import Artefact, JobRejected, JobSpec, JobState
+from libs.cli import jobfile, options, output, words
+from libs.cli.errors import CliError, FileError, UnreachableError
+from libs.cli.pack import Packed, pack
+from libs.cli.session import Session, connected, run
+from libs.cli.why import state_words
+from libs.kit.ids import new_id
+from libs.objects import artefact_key
+
+ANSWER_S = 15.0
+ACTOR = "cli"
+
+
+@dataclass(frozen=True)
+class Submission:
+    """A checked job with its code, and how it is sent."""
+
+    spec: JobSpec
+    packed: Packed | None
+
+
+@click.command()
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False, allow_dash=True))
+@click.option(
+    "--dir",
+    "code",
+    type=click.Path(path_type=Path, file_okay=False, exists=True),
+    help="Folder with the job's code: packed, uploaded by its digest, and unpacked where the job runs.",
+)
+@click.option("--job-id", metavar="UUID", help="Id of the job, a new one unless given; the same job may be sent again.")
+@click.option("--no-wait", is_flag=True, help="Do not wait for the scheduler's answer.")
+@options.acting_tenant
+@options.common
+def submit(
+    file: Path, code: Path | None, job_id: str | None, tenant: str, stack: Path | None, *, no_wait: bool, as_json: bool
+) -> None:
+    """Submit the job in FILE (YAML; "-" reads standard input) and wait until it is accepted or refused.
+
+    The file is checked first: a mistake is told with its line, field, value and what was expected there, and nothing is
+    sent. docs/cli.md lists the fields. A refusal names its reason and the amounts used, asked and allowed.
+
+    \b
+    A job file:
+      name: digits-train
+      kind: training          # training, fine_tuning, inference, preprocessing, batch
+      command: [python, train.py]
+      resources: {cards: 2}
+      max_runtime_s: 3600
+
+    \b
+    Examples:
+      farside job submit train.yaml --dir code --tenant acme
+      farside job submit - --no-wait < job.yaml
+
+    \b
+    Exit status: 0 accepted; 1 refused; 2 a mistake in the file; 3 no answer.
+    """
+    name, text = _read(file)
+    spec = jobfile.read(name, text, job_id=job_id or new_id(), tenant=tenant)
+    if code is not None and spec.artefact is not None:
+        msg = f"{name}: artefact is given, and so is --dir {code}: keep one of them"
+        raise FileError(msg)
+    submission = Submission(spec, pack(code) if code is not None else None)
+    run(_submit(submission, stack, wait=not no_wait, as_json=as_json))
+
+
+def _read(file: Path) -> tuple[str, str]:
+    if str(file) == "-":
+        return "standard input", click.get_text_stream("stdin").read(jobfile.MAX_FILE_BYTES)
+    try:
+        if file.stat().st_size > jobfile.MAX_FILE_BYTES:
+            msg = f"{file} is larger than {words.size(jobfile.MAX_FILE_BYTES)}: is it a job file?"
+            raise FileError(msg)
+        return str(file), file.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        msg = f"{file} cannot be read: {error}"
+        raise FileError(msg) from None
+
+
+async def _submit(submission: Submission, stack: Path | None, *, wait: bool, as_json: bool) -> None:
+    async with connected(stack) as session:
+        spec = await with_artefact(session, submission)
+        answer = await send(session, spec, wait_s=ANSWER_S if wait else None)
+    if answer is None:
+        _tell_sent(spec, as_json=as_json)
+    elif isinstance(answer, JobRejected):
+        _refuse(answer, spec, as_json=as_json)
+    elif as_json:
+        output.as_json(answer)
+    else:
+        output.note(f"accepted: {spec.name} is {state_words(answer)}; `farside job watch {spec.job_id}` follows it")
+        click.echo(spec.job_id)
+
+
+async def with_artefact(session: Session, submission: Submission) -> JobSpec:
+    """Upload the code, if any, under its digest and name it in the job."""
+    spec, packed = submission.spec, submission.packed
+    if packed is None:
+        return spec
+    key = artefact_key(spec.tenant, packed.sha256)
+    async with session.store() as store:
+        await store.put_if_absent(key, packed.data)
+        artefact = Artefact(uri=store.uri(key), sha256=packed.sha256)
+    return spec.model_copy(update={"artefact": artefact})
+
+
+def _tell_sent(spec: JobSpec, *, as_json: bool) -> None:
+    if as_json:
+        output.as_json({"job_id": spec.job_id, "tenant": spec.tenant, "sent": True})
+    else:
+        output.note("sent; the scheduler has not been asked for its answer")
+        click.echo(spec.job_id)
+
+
+def _refuse(answer: JobRejected, spec: JobSpec, *, as_json: bool) -> None:
+    if as_json:
+        output.as_json(answer)
+    reason = answer.reason
+    amounts = words.figures(reason)
+    msg = f"job {spec.name} was refused, {reason.code}: {reason.message}{f' ({amounts})' if amounts else ''}"
+    raise CliError(msg)
