@@ -270,6 +270,7 @@ class SeaweedServer(Server):
     """S3 by SeaweedFS; ready when its S3 port answers (a first write may still need a retry)."""
 
     name = "seaweed"
+    stop_signal = signal.SIGKILL  # an orderly stop waits 15 s for its own gRPC streams; what was answered is written
 
     def __init__(self, directory: Path | None = None) -> None:
         super().__init__(directory)
