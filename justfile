@@ -37,7 +37,7 @@ imports:
 
 # squawk on every migration
 migrations:
-    find services libs -path '*/migrations/*.sql' -print0 | sort -z | xargs -0 -r squawk
+    squawk 'services/*/migrations/*.sql' 'libs/*/migrations/*.sql'
 
 # contract gates: schemas, examples, AsyncAPI pages, compatibility with all earlier versions
 gates:

@@ -16,6 +16,8 @@ from libs.kit.logs import get_logger
 FILE_PATTERN = re.compile(r"^(\d{4})_(pre|post)_[a-z0-9_]+\.sql$")
 LOCK_CLASS = 0x0FA5
 MIGRATION_TIMEOUT_S = 600.0
+# A migration that cannot get its lock gives up, rather than hold up every query that queues behind it.
+_GUARDS = "SET LOCAL lock_timeout = '30s'; SET LOCAL statement_timeout = '600s'"
 
 _CREATE_TABLE = """
     CREATE TABLE IF NOT EXISTS schema_migrations (
@@ -85,6 +87,7 @@ async def _migrate_package(connection: Connection, service: str, package: str) -
         known = applied.get(migration.file)
         if known is None:
             async with connection.transaction():
+                await connection.execute(_GUARDS)
                 await connection.execute(migration.sql, timeout=MIGRATION_TIMEOUT_S)
                 await connection.execute(
                     "INSERT INTO schema_migrations (package, file, sha256) VALUES ($1, $2, $3)",
