@@ -1,13 +1,14 @@
 """Which changes of a stable schema break somebody, and which do not."""
 
 import copy
-from collections.abc import Callable
-from typing import cast
+from collections.abc import Callable, Iterator
+from typing import Any, cast
 
 import pytest
 
 from contracts import registry, schema
-from contracts.compat import breaks
+from contracts.base import Model
+from contracts.compat import FREE, breaks
 
 Schema = dict[str, object]
 Change = Callable[[Schema], None]
@@ -166,6 +167,34 @@ def test_change_that_breaks_somebody(name: str) -> None:
 def test_every_real_schema_is_compatible_with_itself(id_: str) -> None:
     document = schema.all_schemas()[id_]
     assert breaks(document, copy.deepcopy(document)) == []
+
+
+def _leaves(node: object, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+    """Paths of every constraint in a schema: all scalars that are not annotations."""
+    if isinstance(node, dict):
+        for key, inner in cast("Schema", node).items():
+            if key not in FREE - {"$defs"} or (path and path[-1] in {"properties", "$defs"}):
+                yield from _leaves(inner, (*path, key))
+    elif isinstance(node, list):
+        for index, inner in enumerate(cast("list[object]", node)):
+            yield from _leaves(inner, (*path, index))
+    else:
+        yield path
+
+
+@pytest.mark.parametrize("message", [registry.JOBS_SUBMIT, registry.ATTEMPTS_SAVED, registry.NODES_LOST])
+def test_a_change_of_any_single_constraint_is_found(message: registry.Message[Model]) -> None:
+    original = schema.message_schema(message)
+    missed: list[object] = []
+    for path in _leaves(original):
+        changed = copy.deepcopy(original)
+        here: Any = changed
+        for part in path[:-1]:
+            here = here[part]
+        here[path[-1]] = "something else"
+        if not breaks(original, changed):
+            missed.append(path)
+    assert missed == []
 
 
 def test_two_different_messages_are_not_compatible() -> None:
