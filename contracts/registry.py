@@ -321,6 +321,9 @@ QUERY_DATASETS = Request(
 QUERY_DATASET = Request(
     "query", TRANSFER, "dataset", Key.NODE, requests.DatasetLookup, transfers.TransferCompleted, (AGENT,)
 )
+CALL_RELEASE = Request(
+    "call", INVENTORY, "release", Key.NONE, requests.BreakerRelease, requests.BreakerReleased, (OPERATOR,)
+)
 CALL_CLAIM = Request("call", SCHEDULER, "claim", Key.NODE, requests.ClaimRequest, requests.ClaimReply, (AGENT,))
 CALL_RESTORE = Request(
     "call", CHECKPOINT, "restore", Key.NODE, requests.RestoreRequest, requests.RestoreReply, (AGENT,)
@@ -334,6 +337,7 @@ REQUESTS: tuple[Request[Model, Model], ...] = (
     QUERY_CHECKPOINTS,
     QUERY_DATASETS,
     QUERY_DATASET,
+    CALL_RELEASE,
     CALL_CLAIM,
     CALL_RESTORE,
 )

@@ -63,6 +63,19 @@ class NodesPage(Model):
     cursor: Cursor | None = None
 
 
+class BreakerRelease(Model):
+    """An operator has looked: the nodes lost together are dead, and their jobs may be requeued."""
+
+    reason: Annotated[str, Field(min_length=1, max_length=1024)]
+
+
+class BreakerReleased(Model):
+    """`released` nodes were told anew as lost, without the hold; False and 0 when the breaker was not open."""
+
+    was_open: bool
+    released: Count
+
+
 class JobsQuery(Model):
     """Page through the jobs of the tenant in the subject (`_`: of all), newest first."""
 
