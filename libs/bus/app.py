@@ -1,0 +1,449 @@
+"""A service on the bus: routes, requests, background tasks, the relay, and how all of it starts and ends.
+
+    app = App("scheduler", settings, PgLedger(pool, "scheduler"), leader=True)
+    app.on(registry.JOBS_SUBMIT, handler)
+    app.serve(registry.CALL_CLAIM, claim)
+    await app.run()
+
+`run` returns after SIGTERM or SIGINT, and ends the process with a log line when something cannot go on: the connection
+closed for good, a durable deleted, a background task crashed.
+"""
+
+import asyncio
+import signal
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from contextvars import ContextVar
+from datetime import datetime
+from typing import Any, Generic, TypeVar
+
+from nats.aio.msg import Msg
+
+from contracts import registry
+from contracts.base import Model
+from contracts.registry import Consumer, Message, Request
+from contracts.requests import ServiceStatus, StatusQuery
+from libs.bus.broker import Broker
+from libs.bus.client import Client
+from libs.bus.connection import Address, Callbacks, Connection, api_prefix, close
+from libs.bus.errors import BusError, ConnectionClosed, NotLeader
+from libs.bus.events import Call, Event, Invalid
+from libs.bus.gate import Gate, Health
+from libs.bus.ledger import Ledger, Tx
+from libs.bus.provision import durables_of, replay_durable
+from libs.bus.relay import Relay
+from libs.bus.serving import Counter, Served
+from libs.bus.subscribers import Tap
+from libs.bus.work import Desk, Policy, Route, Work
+from libs.kit.clock import Clock, SystemClock
+from libs.kit.logs import get_logger
+from libs.kit.settings import ServiceSettings
+
+C = TypeVar("C")
+M = TypeVar("M", bound=Model)
+R = TypeVar("R", bound=Model)
+
+Handler = Callable[[Tx[C], Event[M]], Awaitable[None]]
+BatchHandler = Callable[[Tx[C], Sequence[Event[M]]], Awaitable[None]]
+OnInvalid = Callable[[Tx[C], Invalid], Awaitable[bool]]
+
+AT_ONCE = 16
+TRANSACTIONS_AT_ONCE = 12
+ELECTION_POLL_S = 0.2
+LEADER_CHECK_S = 0.5
+TASK_RESTART_S = 0.2
+DRAIN_S = 5.0
+STUCK_CHECK_S = 2.0
+PRUNE_EVERY_S = 60.0
+OUTBOX_KEEP_S = 3600.0
+INBOX_KEEP_S = 35 * 24 * 3600.0
+
+_scope: ContextVar[tuple[Any, Any]] = ContextVar("scope")
+
+
+class App(Generic[C]):
+    """One service (or one node's agent); see the module."""
+
+    def __init__(
+        self,
+        service: str,
+        settings: ServiceSettings,
+        ledger: Ledger[C],
+        *,
+        node: str | None = None,
+        leader: bool = False,
+        policy: Policy | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self.service = service
+        self.node = node
+        self.name = f"{service}-{node}" if node else service
+        self.ledger = ledger
+        self.gate = Gate(needs_leader=leader)
+        self._settings = settings
+        self._clock = clock or SystemClock()
+        self._health = Health(self.gate, ledger.ping, service=self.name)
+        slots = asyncio.Semaphore(TRANSACTIONS_AT_ONCE)
+        self._desk = Desk(ledger, self.gate, self._health, policy or Policy(), self._clock, slots)
+        self._work = Work(self._desk)
+        self._counter = Counter(self._desk, self._reply)
+        self._address = Address(settings.nats_url, self.name, settings.nats_creds, settings.js_domain)
+        self.broker = Broker(self._address, Callbacks(self._reconnected, self._closed))
+        self._routes: dict[str, Route[C]] = {}
+        self._loops: list[Callable[[], Awaitable[None]]] = []
+        self._always_open = Gate(needs_leader=False)
+        self._stop = asyncio.Event()
+        self._failure: BaseException | None = None
+        self._stopping = False
+        self._client: Client | None = None
+        self._relay: Relay | None = None
+        self._started_at: datetime = self._clock.now()
+        self._serve_status()
+
+    # ---- what the service takes ------------------------------------------------------------------------------------
+
+    def on(self, message: Message[M], handler: Handler[C, M], *, on_invalid: OnInvalid[C] | None = None) -> None:
+        """Handle each `message` once, in one transaction: inbox, effect, outbox.
+
+        `on_invalid(tx, invalid)` may tell the sender of a refused message by an event; when it returns True there
+        is no dead letter.
+        """
+        consumer = self._consumer(message)
+        self._take(Route(message, self._durable(message), handler, 1, consumer.ack_wait_s, on_invalid), message.model)
+
+    def on_batch(self, message: Message[M], handler: BatchHandler[C, M]) -> None:
+        """Handle many of `message` in one transaction. There is no inbox: the handler's own unique keys decide."""
+        consumer = self._consumer(message)
+        route: Route[C] = Route(message, self._durable(message), handler, consumer.batch, consumer.ack_wait_s)
+        self._take(route, list[message.model])
+
+    def serve(self, request: Request[M, R], handler: Callable[[Tx[C], Call[M]], Awaitable[R]]) -> None:
+        """Answer `request`, in one transaction; the handler raises Problem when it cannot."""
+        self._serve(request, handler, self.gate)
+
+    def task(self, loop: Callable[[], Awaitable[None]]) -> None:
+        """Run `loop` while the gate is open.
+
+        When the store goes away or another process leads, it is started again once the gate opens, so it must be
+        able to begin anew at any point. Any other exception, and returning, ends the process.
+        """
+        self._loops.append(loop)
+
+    def _consumer(self, message: Message[Any]) -> Consumer:
+        for consumer in message.consumers:
+            if consumer.service == self.service:
+                return consumer
+        msg = f"{self.service} handles {message.id}, but the registry names no such consumer: add it there"
+        raise BusError(msg)
+
+    def _durable(self, message: Message[Any]) -> str:
+        return registry.durable(message, self._consumer(message), self.node)
+
+    def _take(self, route: Route[C], payload: Any) -> None:
+        if route.durable in self._routes:
+            msg = f"{route.durable} has a handler already"
+            raise BusError(msg)
+        self._routes[route.durable] = route
+        process = self._many if route.batch > 1 else self._one
+        key = self.node if self._consumer(route.message).per_node else "*"
+        tap = Tap(
+            gate=self.gate,
+            subject=route.message.subject(key or "*"),
+            process=lambda raw, run: process(route, raw, run),
+            failed=self._failed,
+            stream=route.message.stream.name,
+            durable=route.durable,
+            capacity=AT_ONCE if route.batch == 1 else 2 * route.batch,
+            batch=route.batch,
+            ack_wait_s=route.ack_wait_s,
+            inbox=f"{self._address.inbox_prefix}.pull.{route.durable}",
+            api=api_prefix(self._address.domain),
+            title=route.message.id,
+        )
+        self.broker.take(tap, _entry(route.durable, payload, route.handler, route.message.model.__doc__))
+
+    async def _one(self, route: Route[C], raw: Msg, run: Callable[[], Awaitable[Any]]) -> None:
+        await self._work.one(route, raw, lambda tx, what: _scoped(tx, what, run))
+
+    async def _many(self, route: Route[C], raw: list[Msg], run: Callable[[], Awaitable[Any]]) -> None:
+        await self._work.many(route, raw, lambda tx, what: _scoped(tx, what, run))
+
+    def _serve(self, request: Request[Any, Any], handler: Callable[[Any, Any], Awaitable[Any]], gate: Gate) -> None:
+        served: Served[C] = Served(request, handler)
+
+        async def process(raw: Msg, run: Callable[[], Awaitable[Any]]) -> None:
+            await self._counter.answer(served, raw, lambda tx, what: _answered(tx, what, run))
+
+        tap = Tap(
+            gate=gate,
+            subject=request.subject("*"),
+            process=process,
+            failed=self._failed,
+            queue=self.name,
+            title=request.id,
+        )
+        self.broker.take(tap, _entry(request.id, request.model, handler, request.model.__doc__))
+
+    def _take_replays(self) -> None:
+        """Messages sent again to one of our durables go to the handler of that durable."""
+        owner = f"{self.service}/{self.node}" if self.node else self.service
+        known = [name for name in durables_of(owner) if name in self._routes]
+        if not known:
+            return
+        durable = replay_durable(owner)
+
+        async def process(raw: Msg, run: Callable[[], Awaitable[Any]]) -> None:
+            del run
+            route = self._routes.get(raw.subject.removeprefix(registry.replay_subject("")))
+            if route is None:
+                get_logger().error("bus.replay_unknown", subject=raw.subject)
+                return
+            handler = route.handler
+            await self._work.one(route, raw, handler)
+
+        tap = Tap(
+            gate=self.gate,
+            subject=registry.replay_subject("*"),
+            process=process,
+            failed=self._failed,
+            stream=registry.REPLAYS.name,
+            durable=durable,
+            capacity=1,
+            ack_wait_s=max(self._routes[name].ack_wait_s for name in known),
+            inbox=f"{self._address.inbox_prefix}.pull.{durable}",
+            api=api_prefix(self._address.domain),
+            described=False,
+        )
+        self.broker.take(tap, _entry(durable, bytes, _unused, None))
+
+    # ---- what the service says -------------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncGenerator[Tx[C], None]:
+        """One transaction outside any handler, for cycles and loops; what it emits is published after it commits.
+
+        Raises NotLeader when another process leads by now, and the store's own errors.
+        """
+        async with self.ledger.transaction() as tx:
+            yield tx
+
+    async def _reply(self, subject: str, data: bytes, headers: dict[str, str]) -> None:
+        await self.client.connection.publish(subject, data, headers=headers)
+
+    @property
+    def client(self) -> Client:
+        """Publishing, asking and reading on this App's connection; there once `run` has connected."""
+        if self._client is None:
+            msg = f"{self.name} is not connected yet: use app.client inside handlers and tasks"
+            raise BusError(msg)
+        return self._client
+
+    def asyncapi(self) -> str:
+        """FastStream's AsyncAPI document of what this App takes, as JSON."""
+        return self.broker.describe(f"Farside {self.service}", self._settings.version)
+
+    def _serve_status(self) -> None:
+        request = registry.STATUS.get(self.service)
+        if request is None:
+            return
+
+        async def status(tx: Any, call: Call[StatusQuery]) -> ServiceStatus:
+            del tx, call
+            counts = await self.ledger.counts()
+            return ServiceStatus(
+                service=self.service,
+                version=self._settings.version,
+                started_at=self._started_at,
+                leader=self.gate.leading,
+                outbox_rows=counts.waiting,
+                parked_rows=counts.parked,
+            )
+
+        self._serve(request, status, self._always_open)
+
+    # ---- how it runs -----------------------------------------------------------------------------------------------
+
+    def stop(self) -> None:
+        """End `run` in good order."""
+        self._stop.set()
+
+    def _failed(self, error: BaseException) -> None:
+        """Something cannot go on."""
+        if self._failure is None and not self._stopping:
+            self._failure = error
+        self._stop.set()
+
+    def _closed(self) -> None:
+        if not self._stopping:
+            self._failed(ConnectionClosed("the connection to the bus was closed for good: start the process again"))
+
+    def _reconnected(self) -> None:
+        if self._relay is not None:
+            self._relay.reconnected()
+        for subscriber in self.broker.subscribers:
+            pulling = getattr(subscriber, "pulling", None)
+            if pulling is not None and pulling.puller is not None:
+                pulling.puller.restart()
+
+    async def run(self) -> None:
+        """Run until told to stop. Raises SystemExit(1) after a log line when something cannot go on."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self.stop)
+        self._take_replays()
+        tasks: list[asyncio.Task[None]] = []
+        main = asyncio.create_task(self._start(tasks))
+        stopping = asyncio.create_task(self._stop.wait())
+        try:
+            await asyncio.wait([main, stopping], return_when=asyncio.FIRST_COMPLETED)
+            if main.done() and not main.cancelled() and (error := main.exception()) is not None:
+                self._failed(error)
+            await stopping
+        finally:
+            self._stopping = True
+            for task in (main, stopping):
+                task.cancel()
+            await asyncio.gather(main, stopping, return_exceptions=True)
+            await self._shut(tasks)
+            for number in (signal.SIGTERM, signal.SIGINT):
+                loop.remove_signal_handler(number)
+        if self._failure is not None:
+            get_logger().error("app.failed", service=self.name, error=repr(self._failure), exc_info=self._failure)
+            raise SystemExit(1)
+        get_logger().info("app.stopped", service=self.name)
+
+    async def _start(self, tasks: list[asyncio.Task[None]]) -> None:
+        connection: Connection = await self.broker.connect()  # pyright: ignore[reportAssignmentType]
+        self._client = Client(connection, self._address, self.ledger.source, self._clock)
+        self._relay = Relay(self.ledger, connection, self._client.js, self._health, service=self.name)
+        self.ledger.on_commit = self._relay.wake
+        loops = [self._lead, self._prune, lambda: self._watch_connection(connection)]
+        tasks += [self._spawn(loop) for loop in loops]
+        await self.broker.start()
+        tasks += [self._spawn(lambda loop=loop: self._restarting(loop)) for loop in self._loops]
+        get_logger().info("app.started", service=self.name, version=self._settings.version)
+
+    def _spawn(self, loop: Callable[[], Awaitable[None]]) -> asyncio.Task[None]:
+        async def run() -> None:
+            try:
+                await loop()
+            except Exception as error:  # noqa: BLE001 - it ends the process, with its words in the log
+                self._failed(error)
+
+        return asyncio.create_task(run())
+
+    async def _lead(self) -> None:
+        """Win the election, publish while it is held, and stand again when it is lost."""
+        assert self._relay is not None
+        election = self.ledger.election()
+        try:
+            while True:
+                try:
+                    epoch = await election.win(ELECTION_POLL_S)
+                except Exception as error:
+                    if await self._health.alive() and not self.ledger.is_transient(error):
+                        raise
+                    await asyncio.sleep(ELECTION_POLL_S)
+                    continue
+                get_logger().info("app.leading", service=self.name, epoch=epoch)
+                await self._reign(election.hold(LEADER_CHECK_S), epoch, self._relay)
+                get_logger().warning("app.leadership_lost", service=self.name, epoch=epoch)
+                await self._health.alive()
+        finally:
+            self.gate.set_leading(leading=False)
+            await election.resign()
+
+    async def _reign(self, holding: Awaitable[None], epoch: int, relay: Relay) -> None:
+        self.ledger.lead(epoch if self.gate.needs_leader else None)
+        self.gate.set_leading(leading=True)
+        relaying = asyncio.create_task(relay.run())
+        held = asyncio.ensure_future(holding)
+        try:
+            await asyncio.wait([relaying, held], return_when=asyncio.FIRST_COMPLETED)
+            if relaying.done():
+                relaying.result()
+            held.result()
+        finally:
+            self.gate.set_leading(leading=False)
+            if self._stopping:
+                await relay.drain(DRAIN_S)
+            for task in (relaying, held):
+                task.cancel()
+            await asyncio.gather(relaying, held, return_exceptions=True)
+
+    async def _restarting(self, loop: Callable[[], Awaitable[None]]) -> None:
+        name = getattr(loop, "__name__", repr(loop))
+        while True:
+            await self.gate.wait_open()
+            try:
+                await loop()
+            except NotLeader as error:
+                get_logger().warning("app.task_waits", service=self.name, task=name, error=repr(error))
+            except Exception as error:
+                if await self._health.alive() and not self.ledger.is_transient(error):
+                    raise
+                get_logger().warning("app.task_waits", service=self.name, task=name, error=repr(error))
+            else:
+                msg = f"task {name} of {self.name} returned: tasks run for as long as the service"
+                raise BusError(msg)
+            await asyncio.sleep(TASK_RESTART_S)
+
+    async def _prune(self) -> None:
+        while True:
+            await asyncio.sleep(PRUNE_EVERY_S)
+            try:
+                await self.ledger.prune(OUTBOX_KEEP_S, INBOX_KEEP_S)
+            except Exception as error:
+                if not self.ledger.is_transient(error):
+                    raise
+
+    async def _watch_connection(self, connection: Connection) -> None:
+        while True:
+            await asyncio.sleep(STUCK_CHECK_S)
+            if connection.is_stuck:
+                msg = "reconnecting to the bus has stopped without a connection: start the process again"
+                raise ConnectionClosed(msg)
+
+    async def _shut(self, tasks: list[asyncio.Task[None]]) -> None:
+        """Stop taking, finish what runs, publish what is in the outbox, close."""
+        for subscriber in self.broker.subscribers:
+            await subscriber.stop()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._health.stop()
+        if self._client is not None:
+            await close(self._client.connection)
+
+
+def _entry(
+    name: str, payload: Any, handler: Callable[[Any, Any], Awaitable[Any]], description: str | None
+) -> Callable[..., Awaitable[Any]]:
+    """What FastStream calls: the handler with the transaction and message of this scope. `payload` documents it."""
+
+    async def entry(body: Any) -> Any:
+        del body
+        tx, what = _scope.get()
+        return await handler(tx, what)
+
+    entry.__name__ = name.replace("-", "_").replace(".", "_")
+    entry.__doc__ = description
+    entry.__annotations__ = {"body": payload}
+    return entry
+
+
+async def _scoped(tx: Any, what: Any, run: Callable[[], Awaitable[Any]]) -> Any:
+    token = _scope.set((tx, what))
+    try:
+        return await run()
+    finally:
+        _scope.reset(token)
+
+
+async def _answered(tx: Any, what: Any, run: Callable[[], Awaitable[Any]]) -> Any:
+    return await _scoped(tx, what, run)
+
+
+async def _unused(tx: Any, what: Any) -> None:
+    """Replays are dispatched before FastStream's handler."""
+    del tx, what

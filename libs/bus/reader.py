@@ -1,0 +1,156 @@
+"""Reading a stream in order without a durable: for watching, for catching up, for tools.
+
+An ephemeral consumer in the server's memory feeds a reader; when it is lost (restart, cut link, gap) the reader makes a
+new one that starts behind the last message seen. A stream that was made anew is read from its beginning.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from datetime import datetime
+from typing import Any, Literal
+
+from nats.aio.client import Client as NatsClient
+from nats.aio.msg import Msg
+from nats.errors import Error as NatsError
+from nats.js import JetStreamContext
+from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
+from nats.js.errors import NotFoundError
+
+from contracts.registry import Message
+from libs.bus.codec import decode
+from libs.bus.connection import add_consumer, api_prefix
+from libs.bus.events import Event, Invalid
+from libs.bus.provision import ensure_stream
+from libs.bus.pull import Puller, PullTarget
+from libs.bus.work import delivery_of
+from libs.kit.logs import get_logger
+from libs.kit.retry import delay
+
+Since = Literal["new", "all", "newest"] | int
+"""`new`: from now on; `all`: from the beginning; `newest`: the newest of each subject, then on; a number: from that
+stream sequence."""
+
+WINDOW = 256
+INACTIVE_S = 300.0
+RETRY_FIRST_S = 0.1
+RETRY_CAP_S = 2.0
+
+
+class Reader:
+    """Reads `messages` of one stream in order, for ever."""
+
+    def __init__(
+        self,
+        connection: NatsClient,
+        js: JetStreamContext,
+        domain: str | None,
+        messages: Sequence[Message[Any]],
+        keys: Sequence[str],
+        since: Since,
+    ) -> None:
+        streams = {message.stream.name: message.stream for message in messages}
+        assert len(streams) == 1, f"one reader reads one stream, not {sorted(streams)}"
+        self._connection = connection
+        self._js = js
+        self._api = api_prefix(domain)
+        self._stream = next(iter(streams.values()))
+        self._by_prefix = {message.subject(""): message for message in messages}
+        self._subjects = [message.subject(key) for message in messages for key in keys]
+        self._since: Since = since
+        self._last = 0
+        self._created: datetime | None = None
+
+    async def events(self) -> AsyncGenerator[Event[Any], None]:
+        """Yield each message; what cannot be decoded is logged and left out."""
+        failures = 0
+        while True:
+            queue: asyncio.Queue[Msg] = asyncio.Queue(WINDOW)
+            pulling: asyncio.Task[None] | None = None
+            try:
+                puller = await self._begin(queue)
+                failures = 0
+                pulling = asyncio.create_task(puller.run())
+                expected = 1
+                while True:
+                    message = await self._next(queue, puller)
+                    if message is None or message.metadata.sequence.consumer != expected:
+                        break
+                    expected += 1
+                    puller.release()
+                    self._last = message.metadata.sequence.stream
+                    event = self._decode(message)
+                    if event is not None:
+                        yield event
+            except (NatsError, TimeoutError, OSError) as error:
+                failures += 1
+                get_logger().warning("bus.reader_retry", stream=self._stream.name, error=repr(error))
+                await asyncio.sleep(delay(failures - 1, RETRY_FIRST_S, RETRY_CAP_S))
+            finally:
+                if pulling is not None:
+                    pulling.cancel()
+                    await asyncio.gather(pulling, return_exceptions=True)
+
+    async def _begin(self, queue: asyncio.Queue[Msg]) -> Puller:
+        """Make a consumer that goes on where the last one stopped."""
+        try:
+            info = await self._js.stream_info(self._stream.name)
+        except NotFoundError:
+            if self._stream.storage != "memory":
+                raise
+            await ensure_stream(self._js, self._stream)
+            info = await self._js.stream_info(self._stream.name)
+        created: Any = info.created
+        if self._created is not None and created != self._created:
+            get_logger().warning("bus.stream_renewed", stream=self._stream.name)
+            self._last, self._since = 0, "all"
+        self._created = created
+        if self._since == "new" and self._last == 0:
+            self._last = info.state.last_seq
+        consumer = await add_consumer(self._js, self._stream.name, self._config())
+        inbox = self._connection.new_inbox()
+        target = PullTarget(self._api, self._stream.name, consumer.name, inbox)
+        return Puller(self._connection, target, WINDOW, queue.put_nowait)
+
+    def _config(self) -> ConsumerConfig:
+        policy, start = DeliverPolicy.ALL, None
+        if isinstance(self._since, int) or self._last > 0 or self._since == "new":
+            policy = DeliverPolicy.BY_START_SEQUENCE
+            start = max(self._last + 1, self._since if isinstance(self._since, int) else 1)
+        elif self._since == "newest":
+            policy = DeliverPolicy.LAST_PER_SUBJECT
+        return ConsumerConfig(
+            deliver_policy=policy,
+            opt_start_seq=start,
+            ack_policy=AckPolicy.NONE,
+            max_deliver=1,
+            mem_storage=True,
+            num_replicas=1,
+            inactive_threshold=INACTIVE_S,
+            filter_subjects=self._subjects,
+        )
+
+    async def _next(self, queue: asyncio.Queue[Msg], puller: Puller) -> Msg | None:
+        """The next message; None when the consumer is gone."""
+        while puller.refused == 0:
+            try:
+                async with asyncio.timeout(1.0):
+                    return await queue.get()
+            except TimeoutError:
+                continue
+        return None
+
+    def _decode(self, message: Msg) -> Event[Any] | None:
+        prefix = message.subject.rpartition(".")[0] + "."
+        delivery = delivery_of(message)
+        decoded = decode(
+            self._by_prefix[prefix],
+            message.subject,
+            message.headers or {},
+            message.data,
+            received_at=delivery.stored_at,
+            delivery=delivery,
+        )
+        if isinstance(decoded, Invalid):
+            get_logger().warning("bus.reader_skipped", subject=message.subject, detail=decoded.detail)
+            return None
+        return decoded

@@ -1,0 +1,333 @@
+"""What becomes of a message: the four outcomes.
+
+In: a delivered message and its route. Out: the handler's effect and an ack, or one of
+- duplicate: ack, nothing else;
+- invalid or refused: a dead letter with the reason (or the sender told by `on_invalid`), then ack;
+- transient: the store is away, so the message is held here, kept alive at the server, until the store is back; no nak;
+- failure: counted, nak with a growing delay; after `max_failures` a dead letter, then ack.
+"""
+
+import asyncio
+from base64 import b64encode
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+from uuid import UUID, uuid5
+
+from nats.aio.msg import Msg
+from nats.errors import Error as NatsError
+
+from contracts import registry
+from contracts.base import MAX_BODY_BYTES, Model
+from contracts.deadletters import DeadLetter, DeadReason
+from contracts.registry import Message
+from libs.bus.codec import decode
+from libs.bus.errors import NotLeader, Refused
+from libs.bus.events import Delivery, Event, Invalid
+from libs.bus.gate import Gate, Health
+from libs.bus.ledger import Ledger, Tx
+from libs.kit.clock import Clock
+from libs.kit.logs import get_logger
+from libs.kit.retry import delay
+from libs.telemetry import context
+
+C = TypeVar("C")
+
+DEAD_LETTERS = UUID("6f1d3b1c-9a55-5c3e-8a63-0f0b6a3f7d10")
+SUBJECT_HEADER = "farside-subject"
+KEPT_BYTES = 256 * 1024
+MAX_TEXT_CHARS = 4000
+IN_PLACE_RETRIES = 3
+STANDBY_S = 5.0
+
+
+@dataclass(frozen=True)
+class Policy:
+    """How often a failing message is tried, and how long a handler may take."""
+
+    max_failures: int = 8
+    first_delay_s: float = 0.25
+    delay_cap_s: float = 30.0
+    handler_timeout_s: float = 120.0
+
+
+@dataclass(frozen=True)
+class Route(Generic[C]):
+    """One durable and the handler of its messages."""
+
+    message: Message[Any]
+    durable: str
+    handler: Callable[[Tx[C], Any], Awaitable[None]]
+    batch: int = 1
+    ack_wait_s: float = 30.0
+    on_invalid: Callable[[Tx[C], Invalid], Awaitable[bool]] | None = None
+
+
+@dataclass(frozen=True)
+class Desk(Generic[C]):
+    """What all routes of an App share. `slots` bounds the transactions at once, so that the pool never runs dry."""
+
+    ledger: Ledger[C]
+    gate: Gate
+    health: Health
+    policy: Policy
+    clock: Clock
+    slots: asyncio.Semaphore
+
+
+def delivery_of(message: Msg) -> Delivery:
+    """Where a JetStream message stands."""
+    meta = message.metadata
+    return Delivery(
+        stream=meta.stream,
+        consumer=meta.consumer,
+        stream_sequence=meta.sequence.stream,
+        deliveries=meta.num_delivered,
+        stored_at=meta.timestamp,
+    )
+
+
+def original_subject(message: Msg) -> str:
+    """The subject a message was first sent to: a replay carries it in a header."""
+    if message.subject.startswith(registry.replay_subject("")):
+        return (message.headers or {}).get(SUBJECT_HEADER, message.subject)
+    return message.subject
+
+
+def read(route: Route[Any], message: Msg) -> Event[Any] | Invalid:
+    """Decode a delivered message as the route's."""
+    delivery = delivery_of(message)
+    return decode(
+        route.message,
+        original_subject(message),
+        message.headers or {},
+        message.data,
+        received_at=delivery.stored_at,
+        delivery=delivery,
+    )
+
+
+def dead_letter_id(durable: str, delivery: Delivery) -> str:
+    """The same for every try to bury the same message."""
+    return str(uuid5(DEAD_LETTERS, f"{durable}/{delivery.stream}/{delivery.stream_sequence}"))
+
+
+class Work(Generic[C]):
+    """Brings one message after another to its outcome; see the module."""
+
+    def __init__(self, desk: Desk[C]) -> None:
+        self._desk = desk
+
+    async def one(self, route: Route[C], message: Msg, call: Callable[[Tx[C], Any], Awaitable[None]]) -> None:
+        """Bring one message to its outcome. `call` runs the route's handler."""
+        with context.use(context.from_headers({k.lower(): v for k, v in (message.headers or {}).items()})):
+            decoded = read(route, message)
+            await self._settle(route, message, lambda: self._single(route, message, decoded, call))
+
+    async def many(self, route: Route[C], messages: list[Msg], call: Callable[[Tx[C], Any], Awaitable[None]]) -> None:
+        """Bring a batch to its outcome; one that fails is halved until the message at fault stands alone."""
+        good: list[tuple[Msg, Event[Any]]] = []
+        for message in messages:
+            decoded = read(route, message)
+            if isinstance(decoded, Invalid):
+                await self._settle(route, message, lambda m=message, d=decoded: self._single(route, m, d, call))
+            else:
+                good.append((message, decoded))
+        stack = [good] if good else []
+        while stack:
+            part = stack.pop()
+            if await self._part(route, part, call):
+                continue
+            middle = len(part) // 2
+            stack += [part[middle:], part[:middle]]
+
+    async def _part(
+        self,
+        route: Route[C],
+        part: list[tuple[Msg, Event[Any]]],
+        call: Callable[[Tx[C], Any], Awaitable[None]],
+    ) -> bool:
+        """Handle a part of a batch in one transaction; False when it must be halved."""
+
+        async def run() -> None:
+            async with self._timed(), self._desk.ledger.transaction() as tx:
+                await call(tx, [event for _, event in part])
+
+        if len(part) == 1:
+            await self._settle(route, part[0][0], run)
+            return True
+        error = await self._try(run)
+        if error is None:
+            for message, _ in part:
+                await self._ack(message)
+        elif isinstance(error, NotLeader):
+            for message, _ in part:
+                await self._nak(message, 0.0)
+        else:
+            get_logger().warning("bus.batch_halved", consumer=route.durable, size=len(part), error=repr(error))
+            return False
+        return True
+
+    async def _single(
+        self,
+        route: Route[C],
+        message: Msg,
+        decoded: Event[Any] | Invalid,
+        call: Callable[[Tx[C], Any], Awaitable[None]],
+    ) -> None:
+        """One transaction for one message: inbox, effect, outbox."""
+        ledger = self._desk.ledger
+        async with self._timed(), ledger.transaction() as tx:
+            if isinstance(decoded, Invalid):
+                await self._refuse(tx, route, message, decoded)
+            elif route.batch > 1:
+                await call(tx, [decoded])
+            elif await ledger.claim(tx, route.durable, decoded.key, decoded.source, decoded.id):
+                await call(tx, decoded)
+
+    async def _refuse(self, tx: Tx[C], route: Route[C], message: Msg, invalid: Invalid) -> None:
+        delivery = delivery_of(message)
+        mark = (f"invalid/{delivery.stream}", str(delivery.stream_sequence))
+        if not await self._desk.ledger.claim(tx, route.durable, invalid.key, *mark):
+            return
+        get_logger().warning(
+            "bus.invalid", consumer=route.durable, subject=invalid.subject, reason=invalid.reason, detail=invalid.detail
+        )
+        told = route.on_invalid is not None and await route.on_invalid(tx, invalid)
+        if not told:
+            self._bury(tx, route, message, invalid.reason, invalid.detail)
+
+    def _timed(self) -> asyncio.Timeout:
+        return asyncio.timeout(self._desk.policy.handler_timeout_s)
+
+    async def _settle(self, route: Route[C], message: Msg, run: Callable[[], Awaitable[None]]) -> None:
+        """Run one message's transaction and give the message its outcome."""
+        error = await self._try(run)
+        if error is None:
+            await self._ack(message)
+        elif isinstance(error, NotLeader):
+            await self._nak(message, 0.0)
+        elif isinstance(error, Refused):
+            await self._finish(route, message, DeadReason.REFUSED, str(error))
+        else:
+            await self._failed(route, message, error)
+
+    async def _try(self, run: Callable[[], Awaitable[None]]) -> Exception | None:
+        """Run a transaction, holding on while the store is away; what remains is the error to act on."""
+        retries = 0
+        while True:
+            try:
+                async with self._desk.slots:
+                    await run()
+            except NotLeader as error:
+                if not await self._held():
+                    return error
+            except Exception as error:  # noqa: BLE001 - a handler may raise anything; the outcome is decided by the caller
+                if not await self._desk.health.alive():
+                    if not await self._held():
+                        return NotLeader("another process leads")
+                elif not self._desk.ledger.is_transient(error) or retries >= IN_PLACE_RETRIES:
+                    return error
+                else:
+                    retries += 1
+                    await asyncio.sleep(delay(retries, 0.01, 1.0))
+            else:
+                return None
+
+    async def _held(self) -> bool:
+        """Wait for the gate; False when the store is there but another process leads."""
+        gate = self._desk.gate
+        while not await gate.opens_within(STANDBY_S):
+            if not gate.down:
+                return False
+        return True
+
+    async def _failed(self, route: Route[C], message: Msg, error: Exception) -> None:
+        """Count a failure; nak, or bury after too many."""
+        delivery, policy = delivery_of(message), self._desk.policy
+        text = f"{type(error).__name__}: {error}"[:MAX_TEXT_CHARS]
+        try:
+            failures = await self._desk.ledger.count_failure(
+                route.durable, delivery.stream, delivery.stream_sequence, text
+            )
+        except Exception as again:  # noqa: BLE001 - the count can wait, the message comes back
+            get_logger().error("bus.count_failed", consumer=route.durable, error=repr(again))
+            await self._nak(message, policy.first_delay_s)
+            return
+        get_logger().error(
+            "bus.handler_failed",
+            consumer=route.durable,
+            subject=message.subject,
+            stream=delivery.stream,
+            sequence=delivery.stream_sequence,
+            failures=failures,
+            error=text,
+            exc_info=error,
+        )
+        if failures >= policy.max_failures:
+            await self._finish(route, message, DeadReason.HANDLER_FAILED, text)
+        else:
+            await self._nak(message, delay(failures - 1, policy.first_delay_s, policy.delay_cap_s))
+
+    async def _finish(self, route: Route[C], message: Msg, reason: DeadReason, text: str) -> None:
+        """Bury a message in a transaction of its own, then ack."""
+        delivery = delivery_of(message)
+
+        async def run() -> None:
+            async with self._desk.ledger.transaction() as tx:
+                self._bury(tx, route, message, reason, text)
+                await self._desk.ledger.forget_failure(tx, route.durable, delivery.stream, delivery.stream_sequence)
+
+        error = await self._try(run)
+        if error is None:
+            await self._ack(message)
+        else:
+            get_logger().error("bus.bury_failed", consumer=route.durable, error=repr(error))
+            await self._nak(message, self._desk.policy.delay_cap_s)
+
+    def _bury(self, tx: Tx[C], route: Route[C], message: Msg, reason: DeadReason, text: str) -> None:
+        """Emit the dead letter of a message."""
+        delivery = delivery_of(message)
+        data = message.data
+        if len(data) > MAX_BODY_BYTES:
+            text = f"{text} (kept here: the first {KEPT_BYTES} bytes)"
+            data = data[:KEPT_BYTES]
+        body = DeadLetter(
+            consumer=route.durable,
+            reason=reason,
+            message=text[:MAX_TEXT_CHARS],
+            subject=original_subject(message),
+            headers=dict(message.headers or {}),
+            data=b64encode(data),
+            stream=delivery.stream,
+            stream_sequence=delivery.stream_sequence,
+            deliveries=max(1, delivery.deliveries),
+            died_at=self._desk.clock.now(),
+        )
+        get_logger().error("bus.dead_letter", consumer=route.durable, reason=reason, subject=body.subject, detail=text)
+        tx.emit(
+            registry.DEADLETTERED,
+            body,
+            key=route.durable,
+            subject=route.durable,
+            sequence=delivery.stream_sequence,
+            actor=route.durable,
+            id=dead_letter_id(route.durable, delivery),
+        )
+
+    async def _ack(self, message: Msg) -> None:
+        try:
+            await message.ack()
+        except NatsError as error:
+            get_logger().warning("bus.ack_failed", subject=message.subject, error=repr(error))
+
+    async def _nak(self, message: Msg, delay_s: float) -> None:
+        try:
+            await message.nak(delay=delay_s)
+        except NatsError as error:
+            get_logger().warning("bus.nak_failed", subject=message.subject, error=repr(error))
+
+
+def actor_of(event: Event[Model]) -> str:
+    """Whom to name as the cause of what this event leads to."""
+    return event.actor or event.source
