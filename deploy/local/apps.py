@@ -1,0 +1,146 @@
+"""Farside's own processes: the four services and the agents of the declared nodes."""
+
+import json
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+from contracts.base import Tier
+from contracts.nodes import NodePhase
+from contracts.registry import INVENTORY, SCHEDULER, SERVICES
+from deploy.local.bus import Bus
+from deploy.local.config import BUCKET, Config
+from deploy.local.part import Part, Phase
+from deploy.local.process import Command
+from libs.db import service_dsn
+
+GIB = 1024**3
+DOMAIN = "hub"
+CARD_MODEL = "H200"
+CARD_BYTES = 141 * GIB
+TENANTS_DIR = Path(__file__).with_name("tenants")
+VERSION = version("farside")
+
+
+@dataclass(frozen=True)
+class Node:
+    """A node of the local fleet with `cards` declared ones; remote nodes reach the hub through the leaf."""
+
+    name: str
+    tier: Tier
+    cards: int
+
+    @property
+    def behind_leaf(self) -> bool:
+        """Whether its agent speaks to the leaf node."""
+        return self.tier is Tier.REMOTE
+
+
+NODES = (
+    Node("central-1", Tier.CENTRAL, 2),
+    Node("central-2", Tier.CENTRAL, 2),
+    Node("remote-1", Tier.REMOTE, 1),
+    Node("remote-2", Tier.REMOTE, 1),
+)
+
+
+@dataclass(frozen=True)
+class Overrides:
+    """What differs from the defaults: variables for all of Farside's processes and for single parts, the tenants."""
+
+    env: Mapping[str, str]
+    part_env: Mapping[str, Mapping[str, str]]
+    tenants: Path
+
+
+def service(config: Config, name: str, bus: Bus, overrides: Overrides) -> Part:
+    """`python -m services.<name>`; up when it answers its status query."""
+    env = {
+        "FARSIDE_NATS_URL": config.nats_url,
+        "FARSIDE_PG_DSN": service_dsn(config.pg_dsn, name, config.secrets[name]),
+    }
+    if name == SCHEDULER:
+        env["FARSIDE_TENANTS"] = str(overrides.tenants)
+
+    async def probe() -> bool:
+        return await bus.status(name) is not None
+
+    return Part(
+        name=name,
+        phase=Phase.SERVICE,
+        after=("provision",),
+        command=_python(config, name, f"services.{name}", env, overrides),
+        probe=probe,
+        detail=f"role {name}",
+        version=VERSION,
+    )
+
+
+def agent(config: Config, node: Node, bus: Bus, overrides: Overrides) -> Part:
+    """The agent of a node; up when inventory lists what it announced at this start."""
+    cards = [{"model": CARD_MODEL, "memory_bytes": CARD_BYTES}] * node.cards
+    env = {
+        "FARSIDE_NATS_URL": config.leaf_url if node.behind_leaf else config.nats_url,
+        "FARSIDE_NODE": node.name,
+        "FARSIDE_TIER": node.tier.value,
+        "FARSIDE_ZONE": f"zone-{node.name}" if node.behind_leaf else "zone-central",
+        "FARSIDE_STATE_DIR": str(config.node_dir(node.name)),
+        "FARSIDE_RUNTIME_DIR": str(config.run_dir / node.name),
+        "FARSIDE_DECLARED_CARDS": json.dumps(cards),
+        "FARSIDE_NVML": "false",
+    }
+    if node.behind_leaf:
+        env["FARSIDE_JS_DOMAIN"] = DOMAIN
+    announced = _Announced(bus, node.name)
+    unit = "card" if node.cards == 1 else "cards"
+    return Part(
+        name=node.name,
+        phase=Phase.AGENT,
+        after=("provision", INVENTORY, *(("leaf",) if node.behind_leaf else ())),
+        command=_python(config, node.name, "services.agent", env, overrides),
+        probe=announced.probe,
+        detail=f"{node.tier.value}, {node.cards} {unit}{', via the leaf' if node.behind_leaf else ''}",
+        version=VERSION,
+        prepare=announced.start,
+    )
+
+
+class _Announced:
+    """Whether inventory knows of this start of an agent: it lists the node with an incarnation not seen before."""
+
+    def __init__(self, bus: Bus, node: str) -> None:
+        self._bus = bus
+        self._node = node
+        self._before: str | None = None
+
+    async def start(self) -> None:
+        state = await self._bus.node(self._node)
+        if state is not None:
+            self._before = state.incarnation
+
+    async def probe(self) -> bool:
+        state = await self._bus.node(self._node)
+        return state is not None and state.state is NodePhase.READY and state.incarnation != self._before
+
+
+def _python(config: Config, part: str, module: str, env: Mapping[str, str], overrides: Overrides) -> Command:
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("FARSIDE_")}
+    shared = {
+        "PYTHONUNBUFFERED": "1",
+        "FARSIDE_S3_ENDPOINT": config.s3_endpoint,
+        "FARSIDE_S3_ACCESS_KEY": config.secrets["s3-access"],
+        "FARSIDE_S3_SECRET_KEY": config.secrets["s3-secret"],
+        "FARSIDE_S3_BUCKET": BUCKET,
+        "FARSIDE_VERSION": VERSION,
+    }
+    own = overrides.part_env.get(part, {})
+    variables = {**inherited, **shared, **env, **overrides.env, **own}
+    return Command([sys.executable, "-m", module], variables)
+
+
+def names(nodes: tuple[Node, ...] = NODES) -> tuple[str, ...]:
+    """Every part and step of the stack, in the order in which they are shown."""
+    return ("postgres", "nats", "leaf", "seaweed", "provision", *SERVICES, *(node.name for node in nodes))

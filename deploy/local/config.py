@@ -1,0 +1,174 @@
+"""What a stack keeps in its folder: ports and secrets in `stack.json` (mode 0600), one supervisor at a time by a lock.
+
+`stack.json` is also how tools find a stack: `nats_url`, `leaf_url`, `pg_dsn` (superuser), `s3`, `dsns` of the services,
+`nodes`, `run_dir` (with the supervisor's control socket) and `supervisor` (null when it is down).
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+import secrets
+import tempfile
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from contracts.registry import SERVICES
+from deploy.local.errors import StackError
+from deploy.local.identity import Identity
+from deploy.local.ports import LOOPBACK, choose_ports
+
+DEFAULT_DIR = "var"
+DIR_VARIABLE = "FARSIDE_DIR"
+CONTROL_SOCKET = "control.sock"
+BUCKET = "farside"
+DATABASE = "farside"
+SUPERUSER = "farside"
+NATS_USER = "farside"
+SECRETS = ("nats", "postgres", "s3-access", "s3-secret", *SERVICES)
+
+
+def stack_dir(given: str | Path | None = None) -> Path:
+    """The folder of the stack: as given, else FARSIDE_DIR, else `var` below the current folder; resolved."""
+    return Path(given or os.environ.get(DIR_VARIABLE) or DEFAULT_DIR).expanduser().resolve()
+
+
+@dataclass(frozen=True)
+class Config:
+    """Where everything of one stack is."""
+
+    directory: Path
+    run_dir: Path
+    ports: Mapping[str, int]
+    secrets: Mapping[str, str]
+
+    @property
+    def nats_url(self) -> str:
+        """The hub, with its password."""
+        return f"nats://{NATS_USER}:{self.secrets['nats']}@{LOOPBACK}:{self.ports['nats']}"
+
+    @property
+    def leaf_url(self) -> str:
+        """The leaf node's client port; JetStream through it needs the domain `hub`."""
+        return f"nats://{NATS_USER}:{self.secrets['nats']}@{LOOPBACK}:{self.ports['leaf']}"
+
+    @property
+    def pg_dsn(self) -> str:
+        """Superuser on the database of the services."""
+        return f"postgresql://{SUPERUSER}:{self.secrets['postgres']}@{LOOPBACK}:{self.ports['postgres']}/{DATABASE}"
+
+    @property
+    def maintenance_dsn(self) -> str:
+        """Superuser on the database that is there from the beginning."""
+        return self.pg_dsn.removesuffix(DATABASE) + "postgres"
+
+    @property
+    def s3_endpoint(self) -> str:
+        """The S3 gateway of SeaweedFS."""
+        return f"http://{LOOPBACK}:{self.ports['s3']}"
+
+    @property
+    def control_socket(self) -> Path:
+        """Where the supervisor listens; short, for the paths of Unix sockets end at about 100 bytes."""
+        return self.run_dir / CONTROL_SOCKET
+
+    def log(self, part: str) -> Path:
+        """The log of a part."""
+        return self.directory / "logs" / f"{part}.log"
+
+    def node_dir(self, node: str) -> Path:
+        """The state of a node's agent."""
+        return self.directory / "nodes" / node
+
+
+@contextlib.contextmanager
+def lock(directory: Path) -> Generator[None]:
+    """Hold the folder for one supervisor; StackError when another has it."""
+    directory.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(directory / "stack.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            msg = f"the stack in {directory} is already up: `farside status` shows it, `farside down` ends it"
+            raise StackError(msg) from None
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def prepare_config(directory: Path, told_ports: Mapping[str, int]) -> Config:
+    """Read the folder's ports and secrets or make them, and make a runtime folder. Call it with the lock held."""
+    kept = read_stack_file(directory) if stack_file(directory).exists() else {}
+    kept_secrets: Mapping[str, str] = kept.get("secrets", {})
+    return Config(
+        directory=directory,
+        run_dir=Path(tempfile.mkdtemp(prefix="farside-")),
+        ports=choose_ports(told_ports, kept.get("ports", {})),
+        secrets={name: kept_secrets.get(name) or _new_secret() for name in SECRETS},
+    )
+
+
+def _new_secret() -> str:
+    return f"s{secrets.token_hex(16)}"  # a leading letter: nats-server reads a value of digits as a number
+
+
+def stack_file(directory: Path) -> Path:
+    """`stack.json` of a folder."""
+    return directory / "stack.json"
+
+
+def read_stack_file(directory: Path) -> dict[str, Any]:
+    """What `stack.json` says; StackError when there is none or it is damaged."""
+    path = stack_file(directory)
+    try:
+        content: Any = json.loads(path.read_text())
+    except FileNotFoundError:
+        msg = f"there is no stack in {directory}: `farside up --dir {directory}` makes one"
+        raise StackError(msg) from None
+    except PermissionError:
+        msg = f"{path} may not be read by this user: it holds the stack's secrets; ask as the user who started it"
+        raise StackError(msg) from None
+    except ValueError as error:
+        msg = f"{path} is damaged ({error}): remove the folder, and the stack starts empty"
+        raise StackError(msg) from None
+    if not isinstance(content, dict):
+        msg = f"{path} is damaged (no JSON object): remove the folder, and the stack starts empty"
+        raise StackError(msg)
+    return cast("dict[str, Any]", content)
+
+
+def write_stack_file(config: Config, *, parts: list[str], nodes: list[str], supervisor: Identity | None) -> None:
+    """Write `stack.json` in one step, readable by its owner only."""
+    content = {
+        "format": 1,
+        "nats_url": config.nats_url,
+        "leaf_url": config.leaf_url,
+        "pg_dsn": config.pg_dsn,
+        "s3": {
+            "endpoint": config.s3_endpoint,
+            "bucket": BUCKET,
+            "access_key": config.secrets["s3-access"],
+            "secret_key": config.secrets["s3-secret"],
+        },
+        "parts": parts,
+        "nodes": nodes,
+        "run_dir": str(config.run_dir),
+        "supervisor": None if supervisor is None else vars(supervisor),
+        "ports": dict(config.ports),
+        "secrets": dict(config.secrets),
+    }
+    write_private(stack_file(config.directory), json.dumps(content, indent=2) + "\n")
+
+
+def write_private(path: Path, text: str) -> None:
+    """Replace a file in one step; mode 0600."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
+    with os.fdopen(descriptor, "w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    Path(name).replace(path)

@@ -1,0 +1,86 @@
+"""The system user under which PostgreSQL runs when the stack itself runs as root."""
+
+import os
+import pwd
+import shutil
+import stat
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from deploy.local.errors import StackError
+from deploy.local.launch import CAP_DAC_OVERRIDE
+
+NAME = "embedded_postgres"
+USERADD_TIMEOUT_S = 30.0
+
+
+@dataclass(frozen=True)
+class OsUser:
+    """A user to become. `keep_dac`: it must pass folders closed to it, and may by one capability kept for that."""
+
+    uid: int
+    gid: int
+    keep_dac: bool = False
+
+
+def postgres_user(directory: Path, binaries: Path) -> OsUser | None:
+    """Whom PostgreSQL runs as: this very user, or as root the user `embedded_postgres`, made where there is none.
+
+    Raises StackError when that user could not walk to `directory` or `binaries` and nothing can be done about it.
+    """
+    if os.geteuid() != 0:
+        return None
+    entry = _ensure_user()
+    closed = _closed_to(entry, directory) or _closed_to(entry, binaries)
+    if closed is not None and not _may_keep_dac():
+        msg = (
+            f"PostgreSQL refuses to run as root, so it runs as {NAME}, which may not enter {closed}: "
+            f"run `chmod o+x {closed}`, or start the stack with --dir in an open folder, or as an ordinary user"
+        )
+        raise StackError(msg)
+    return OsUser(entry.pw_uid, entry.pw_gid, keep_dac=closed is not None)
+
+
+def _ensure_user() -> pwd.struct_passwd:
+    try:
+        return pwd.getpwnam(NAME)
+    except KeyError:
+        pass
+    useradd = shutil.which("useradd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
+    if useradd is None:
+        msg = f"PostgreSQL refuses to run as root and there is no useradd to make the user {NAME}: run as another user"
+        raise StackError(msg)
+    command = [useradd, "--system", "--no-create-home", "--shell", "/usr/sbin/nologin", NAME]
+    made = subprocess.run(command, check=False, capture_output=True, text=True, timeout=USERADD_TIMEOUT_S)
+    try:
+        return pwd.getpwnam(NAME)  # also when another stack made it meanwhile
+    except KeyError:
+        msg = f"PostgreSQL refuses to run as root and {' '.join(command)} failed: {made.stderr.strip()}"
+        raise StackError(msg) from None
+
+
+def _closed_to(entry: pwd.struct_passwd, path: Path) -> Path | None:
+    real = path.resolve()
+    for folder in reversed(real.parents):
+        if folder.exists() and not _may_enter(entry, folder.stat()):
+            return folder
+    inside = real.stat() if real.exists() else None
+    return real if inside is not None and not _may_enter(entry, inside) else None
+
+
+def _may_enter(entry: pwd.struct_passwd, status: os.stat_result) -> bool:
+    if status.st_uid == entry.pw_uid:
+        return bool(status.st_mode & stat.S_IXUSR)
+    if status.st_gid == entry.pw_gid:
+        return bool(status.st_mode & stat.S_IXGRP)
+    return bool(status.st_mode & stat.S_IXOTH)
+
+
+def _may_keep_dac() -> bool:
+    if sys.platform != "linux":
+        return False
+    lines = Path("/proc/self/status").read_text().splitlines()
+    permitted = next(int(line.split()[1], 16) for line in lines if line.startswith("CapPrm:"))
+    return bool(permitted >> CAP_DAC_OVERRIDE & 1)
