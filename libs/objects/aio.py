@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import ParamSpec, Self, TypeVar
 
-from libs.objects.model import Created, Digest, Exists, Head, Listed, S3Settings
+from libs.objects.model import Created, Digest, Exists, Head, Listed, S3Settings, Version
 from libs.objects.store import Store
 
 P = ParamSpec("P")
@@ -54,6 +54,14 @@ class AsyncStore:
     async def get(self, key: str) -> bytes:
         """See Store.get."""
         return await self._call(partial(self.blocking.get, key))
+
+    async def get_version(self, key: str) -> Version:
+        """See Store.get_version."""
+        return await self._call(partial(self.blocking.get_version, key))
+
+    async def delete_version(self, key: str, etag: str) -> bool:
+        """See Store.delete_version."""
+        return await self._call(partial(self.blocking.delete_version, key, etag))
 
     async def get_to(self, key: str, path: Path, sha256: str | None = None) -> Digest:
         """See Store.get_to."""

@@ -6,6 +6,7 @@ that is kept, byte for byte, and `unescape_path` is its inverse.
 """
 
 import codecs
+import re
 
 from libs.objects.errors import RefusedError
 
@@ -14,6 +15,7 @@ MARKER_NAME = "COMMIT.json"
 MANIFEST_NAME = "MANIFEST.json"
 _HEX_LENGTH = 2
 _HEX_DIGITS = frozenset(b"0123456789ABCDEFabcdef")
+_SHARD = re.compile(r"checkpoints/[^/]+/[^/]+/([0-9]{12,})/a([0-9]{6,})/shard-[0-9]{5,}\.safetensors")
 _ESCAPED = frozenset(b"%\\\x7f") | frozenset(range(0x20))
 
 
@@ -101,6 +103,12 @@ def attempt_prefix(tenant: str, job_id: str, step: int, attempt: int) -> str:
 def shard_key(tenant: str, job_id: str, step: int, attempt: int, member: int) -> str:
     """One member's shard."""
     return f"{attempt_prefix(tenant, job_id, step, attempt)}shard-{member:05d}.safetensors"
+
+
+def parse_shard_key(key: str) -> tuple[int, int] | None:
+    """Step and attempt of a shard's key, or None for any other key."""
+    match = _SHARD.fullmatch(key)
+    return None if match is None else (int(match[1]), int(match[2]))
 
 
 def marker_key(tenant: str, job_id: str, step: int) -> str:

@@ -75,6 +75,14 @@ class Exists:
 
 
 @dataclass(frozen=True)
+class Version:
+    """The content of an object, and the `etag` that names this version of it."""
+
+    content: bytes
+    etag: str
+
+
+@dataclass(frozen=True)
 class Digest:
     """SHA-256 (hex) and size of an object or a file."""
 

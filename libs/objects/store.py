@@ -16,7 +16,7 @@ from typing import Any, Self
 from libs.objects import admission, keys, multipart, reading
 from libs.objects.errors import DamagedError, MissingError, RefusedError, UnavailableError
 from libs.objects.faults import ConflictError, PreconditionError, told
-from libs.objects.model import Created, Digest, Exists, Head, Listed, S3Settings, StoreConfig, digest_of
+from libs.objects.model import Created, Digest, Exists, Head, Listed, S3Settings, StoreConfig, Version, digest_of
 from libs.objects.wire import S3, connect
 
 LARGE_BYTES = 64 * 1024 * 1024
@@ -104,6 +104,11 @@ class Store:
             raise RefusedError(msg)
         return b"".join(reading.chunks(self._s3, self.bucket, key, stream))
 
+    def get_version(self, key: str) -> Version:
+        """Read a small object and the name of this version of it. Raises MissingError."""
+        stream = reading.open_object(self._s3, self.bucket, key)
+        return Version(b"".join(reading.chunks(self._s3, self.bucket, key, stream)), stream.etag)
+
     def get_to(self, key: str, path: Path, sha256: str | None = None) -> Digest:
         """Read an object into a file, which appears whole or not at all. Raises MissingError, DamagedError."""
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -159,6 +164,15 @@ class Store:
                 code = errors[0].get("Code", "unknown")
                 msg = f"delete {self.uri(errors[0]['Key'])}: {code}, {len(errors)} objects are left: try again"
                 raise UnavailableError(msg)
+
+    def delete_version(self, key: str, etag: str) -> bool:
+        """Remove an object if it is still the version `etag` (If-Match); False when it is gone or another one."""
+        try:
+            with told(f"delete {self.uri(key)} if unchanged"):
+                self._s3.delete_object(Bucket=self.bucket, Key=keys.check_key(key), IfMatch=etag)
+        except (PreconditionError, MissingError):
+            return False
+        return True
 
     def copy(self, source: str, target: str, size_bytes: int) -> None:
         """Copy inside the bucket without moving bytes through here; by parts where one request cannot.

@@ -229,6 +229,16 @@ def test_delete_is_repeatable(store: Store) -> None:
     assert store.list("gone/") == []
 
 
+def test_tc21_a_late_delete_spares_what_came_after(store: Store) -> None:
+    store.put("late/marker", b"old")
+    old = store.get_version("late/marker")
+    store.put("late/marker", b"new")
+    assert not store.delete_version("late/marker", old.etag)
+    assert store.get("late/marker") == b"new"
+    assert store.delete_version("late/marker", store.get_version("late/marker").etag)
+    assert not store.delete_version("late/marker", old.etag)
+
+
 def test_a_store_that_is_away_is_unavailable(s3: SeaweedServer) -> None:
     away = Store(config_of(s3, f"http://127.0.0.1:{free_port()}"))
     with pytest.raises(UnavailableError, match="took no write"):

@@ -1,0 +1,1 @@
+"""Checkpoint: commits what attempts have saved, and says what an attempt may start from."""

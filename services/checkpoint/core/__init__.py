@@ -1,0 +1,1 @@
+"""What the checkpoint service decides, without doing it: saves, commits, restores, retention, orphans."""

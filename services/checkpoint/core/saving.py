@@ -1,0 +1,79 @@
+"""A member reports its shard: when all are there the checkpoint may be committed; older attempts may not.
+
+In: the job, what is known of this save, the report. Out: effects.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from contracts.attempts import AttemptSaved, Shard
+from contracts.checkpoints import CheckpointFailure
+from services.checkpoint.core.model import Checkpoint, Effect, Fail, Job, Keep, KeepShard, Phase
+
+
+@dataclass(frozen=True)
+class Known:
+    """What is known of a save so far: its checkpoint and the shards that were reported, in order of member."""
+
+    checkpoint: Checkpoint
+    shards: tuple[Shard, ...]
+
+
+def take(job: Job, known: Known | None, saved: AttemptSaved, now: datetime) -> Sequence[Effect]:
+    """Decide on one report. A report that comes twice changes nothing."""
+    assert saved.keep_last >= 1, f"keep_last {saved.keep_last} would keep nothing"
+    current = known.checkpoint if known is not None else _begin(saved, now)
+    shards = known.shards if known is not None else ()
+    if current.phase is not Phase.COLLECTING:
+        return ()
+    if saved.attempt < job.fence:
+        return (fenced(current, job.fence),)
+    problem = _contradiction(current, shards, saved)
+    if problem is not None:
+        return (Fail(replace(current, phase=Phase.FAILED), CheckpointFailure.CONFLICT, problem),)
+    if any(shard.member == saved.shard.member for shard in shards):
+        return ()
+    shards = tuple(sorted((*shards, saved.shard), key=lambda shard: shard.member))
+    if len(shards) < current.members:
+        return (Keep(current), KeepShard(current, saved.shard))
+    complete = replace(current, phase=Phase.COMMITTING, decided_at=now, shards=shards)
+    return (Keep(complete), KeepShard(complete, saved.shard))
+
+
+def fenced(checkpoint: Checkpoint, fence: int) -> Fail:
+    """What becomes of a save that a newer attempt has overtaken."""
+    message = (
+        f"attempt {checkpoint.attempt} may not commit step {checkpoint.step}: attempt {fence} has taken the job over, "
+        "only its saves count now"
+    )
+    return Fail(replace(checkpoint, phase=Phase.FAILED), CheckpointFailure.FENCED, message)
+
+
+def _begin(saved: AttemptSaved, now: datetime) -> Checkpoint:
+    return Checkpoint(
+        job_id=saved.job_id,
+        tenant=saved.tenant,
+        attempt=saved.attempt,
+        step=saved.step,
+        phase=Phase.COLLECTING,
+        members=saved.members,
+        binding=saved.binding,
+        keep_last=saved.keep_last,
+        begun_at=now,
+    )
+
+
+def _contradiction(current: Checkpoint, shards: Sequence[Shard], saved: AttemptSaved) -> str | None:
+    """What in this report cannot be true together with the ones before."""
+    where = f"step {saved.step} of attempt {saved.attempt}"
+    if saved.shard.member >= saved.members:
+        return f"{where}: member {saved.shard.member} saved, but there are {saved.members} members, counted from 0"
+    if saved.members != current.members:
+        return f"{where}: member {saved.shard.member} counts {saved.members} members, others counted {current.members}"
+    if saved.binding != current.binding:
+        return f"{where}: member {saved.shard.member} is bound to {saved.binding!r}, others to {current.binding!r}"
+    for shard in shards:
+        if shard.member == saved.shard.member and shard.sha256 != saved.shard.sha256:
+            return f"{where}: member {shard.member} reported SHA-256 {shard.sha256} and then {saved.shard.sha256}"
+    return None
