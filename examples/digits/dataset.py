@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn import datasets  # pyright: ignore[reportMissingTypeStubs]
+from sklearn import datasets
 
 HELD_OUT = 360
 SPLIT_SEED = 1797

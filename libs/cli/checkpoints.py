@@ -8,10 +8,11 @@ import click
 from contracts import registry
 from contracts.requests import CheckpointsQuery
 from libs.cli import options, output, words
+from libs.cli.manual import ManualGroup
 from libs.cli.session import connected, run
 
 
-@click.group()
+@click.group(cls=ManualGroup)
 def checkpoint() -> None:
     """Look at the checkpoints of jobs."""
 
@@ -25,9 +26,9 @@ def list_(job: str, tenant: str, stack: Path | None, *, as_json: bool) -> None:
 
     The fence is the lowest attempt whose saves are still taken: saves of earlier attempts are refused.
 
-    \b
     Example:
       farside checkpoint list digits-train
+
     """
     run(_list(job, tenant, stack, as_json=as_json))
 

@@ -1,7 +1,6 @@
 """`farside dataset`: put a version of a dataset into object storage, list the versions that stand there."""
 
 import asyncio
-from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -13,6 +12,7 @@ from contracts.requests import DatasetsQuery
 from contracts.transfers import Manifest, TransferCompleted, TransferFailed, TransferRequest
 from libs.cli import options, output, words
 from libs.cli.errors import CliError, FileError, UnreachableError
+from libs.cli.manual import ManualGroup
 from libs.cli.session import Session, connected, run
 from libs.kit.ids import new_id
 from libs.objects import ObjectsError, upload_prefix
@@ -22,7 +22,7 @@ STAGING_S = 600.0
 ACTOR = "cli"
 
 
-@click.group()
+@click.group(cls=ManualGroup)
 def dataset() -> None:
     """Put dataset versions into object storage, and list them.
 
@@ -43,9 +43,9 @@ def put(folder: Path, name: str, version: str, tenant: str, stack: Path | None, 
     reads every copy back and writes the manifest last: a version is there as a whole or not at all. The same content
     under the same version again is no error; other content is refused.
 
-    \b
     Example:
       farside dataset put digits --name digits --version v1 --tenant acme
+
     """
     try:
         ref = DatasetRef(name=name, version=version)
@@ -90,20 +90,22 @@ async def stage(session: Session, folder: Path, manifest: Manifest, tenant: str)
         manifest_sha256=manifest_sha256(manifest),
     )
     answers = (registry.TRANSFERS_COMPLETED, registry.TRANSFERS_FAILED)
-    is_ours: Callable[[object], bool] = lambda body: getattr(body, "transfer_id", None) == transfer_id  # noqa: E731
-    async with session.expect(answers, tenant, is_ours) as answer:
-        await session.publish(
-            registry.TRANSFERS_REQUEST, request, key=tenant, subject=transfer_id, actor=ACTOR, id=new_id()
+    since = await session.next_sequence(registry.TRANSFERS_COMPLETED)
+    await session.publish(
+        registry.TRANSFERS_REQUEST, request, key=tenant, subject=transfer_id, actor=ACTOR, id=new_id()
+    )
+    answer = await session.first(answers, tenant, since, lambda event: event.body.transfer_id == transfer_id, STAGING_S)
+    if answer is None:
+        msg = (
+            f"the files are uploaded, but transfer {transfer_id} did not end within {STAGING_S:.0f} s: "
+            "`farside status` shows whether the transfer service is up"
         )
-        try:
-            found = await asyncio.wait_for(answer, STAGING_S)
-        except TimeoutError:
-            msg = f"the files are uploaded, but transfer {transfer_id} did not end within {STAGING_S:.0f} s"
-            raise UnreachableError(f"{msg}: `farside status` shows whether the transfer service is up") from None
+        raise UnreachableError(msg)
+    found: TransferCompleted | TransferFailed = answer.body
     if isinstance(found, TransferCompleted):
         return found
-    assert isinstance(found, TransferFailed)
-    raise CliError(f"dataset {manifest.dataset.name} {manifest.dataset.version} was not staged: {found.message}")
+    msg_0 = f"dataset {manifest.dataset.name} {manifest.dataset.version} was not staged: {found.message}"
+    raise CliError(msg_0)
 
 
 @dataset.command("list")
@@ -113,9 +115,9 @@ async def stage(session: Session, folder: Path, manifest: Manifest, tenant: str)
 def list_(name: str | None, tenant: str, stack: Path | None, *, as_json: bool) -> None:
     """List dataset versions, newest first.
 
-    \b
     Example:
       farside dataset list --name digits
+
     """
     run(_list(name, tenant, stack, as_json=as_json))
 

@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Any
 
 from contracts.base import UUID_PATTERN, Model
 from contracts.jobs import JobPhase, JobState
@@ -16,8 +16,6 @@ from libs.cli.session import Session, connected
 from libs.cli.why import state_words
 from libs.kit.ids import new_id
 
-M = TypeVar("M", bound=Model)
-
 POLL_S = 0.25
 WAIT_S = 10.0
 STOP_MARGIN_S = 60.0
@@ -25,11 +23,11 @@ ACTOR = "cli"
 
 
 @dataclass(frozen=True)
-class Change(Generic[M]):
+class Change:
     """A command about one job: how to build it, and when (if at all) its effect can be seen in the job's state."""
 
-    message: Message[M]
-    body: Callable[[str], M]
+    message: Message[Any]
+    body: Callable[[str], Model]
     done: Callable[[JobState], bool] | None
     may_come_first: bool = False
 
@@ -39,7 +37,7 @@ def ended(job: JobState) -> bool:
     return job.state is JobPhase.FINISHED
 
 
-async def ask_for(change: Change[Model], name: str, tenant: str, stack: Path | None, *, as_json: bool) -> None:
+async def ask_for(change: Change, name: str, tenant: str, stack: Path | None, *, as_json: bool) -> None:
     """Send the command about the job `name`, wait for its effect, print the job."""
     async with connected(stack) as session:
         try:
@@ -59,7 +57,7 @@ async def ask_for(change: Change[Model], name: str, tenant: str, stack: Path | N
         output.note(f"{job.spec.name} ({job.job_id}) is {state_words(job)}")
 
 
-async def send(session: Session, change: Change[Model], job_id: str, tenant: str) -> None:
+async def send(session: Session, change: Change, job_id: str, tenant: str) -> None:
     """Publish the command; UnreachableError when the bus does not take it."""
     await session.publish(change.message, change.body(job_id), key=tenant, subject=job_id, actor=ACTOR, id=new_id())
 

@@ -11,6 +11,7 @@ from contracts.requests import JobsQuery
 from libs.cli import options, output, words
 from libs.cli.follow import Change, ask_for, ended
 from libs.cli.logs import logs
+from libs.cli.manual import ManualGroup
 from libs.cli.session import Session, connected, run
 from libs.cli.submit import submit
 from libs.cli.watch import watch
@@ -19,13 +20,12 @@ from libs.cli.why import history_row, state_words, summary
 LIST_LIMIT = 50
 
 
-@click.group()
+@click.group(cls=ManualGroup)
 def job() -> None:
     """Submit jobs, follow them, end them.
 
     JOB is an id, the beginning of one that no other job shares, or a name (the newest job of that name).
 
-    \b
     Exit status: 0 done; 1 refused, failed or not found; 2 wrong usage or a mistake
     in the job file; 3 the stack does not answer.
     """
@@ -44,11 +44,11 @@ job.add_command(logs)
 def list_(state: str | None, limit: int, tenant: str, stack: Path | None, *, as_json: bool) -> None:
     """List jobs, newest first.
 
-    \b
     Examples:
       farside job list
       farside job list --state waiting --tenant acme
       farside job list --json
+
     """
     run(_list(JobPhase(state) if state else None, limit, tenant, stack, as_json=as_json))
 
@@ -101,9 +101,9 @@ def _row(state: JobState, now: datetime) -> tuple[str, ...]:
 def show(name: str, tenant: str, stack: Path | None, *, as_json: bool) -> None:
     """Show JOB: its state, what it asked for and every transition.
 
-    \b
     Example:
       farside job show digits-train --json
+
     """
     run(_show(name, tenant, stack, as_json=as_json))
 
@@ -146,13 +146,15 @@ def cancel(name: str, reason: str, tenant: str, stack: Path | None, *, no_wait: 
     A cancel is a wish for the end state: a job that is running gets its grace to save, one that waits ends at once, and
     a cancel that arrives before its job (by full id, with --tenant) ends the job when it comes.
 
-    \b
     Examples:
       farside job cancel digits-serve
       farside job cancel 0190f3 --reason "wrong dataset" --no-wait
+
     """
     done = None if no_wait else ended
-    change = Change(registry.JOBS_CANCEL, lambda job_id: JobCancel(job_id=job_id, reason=reason), done, True)
+    change = Change(
+        registry.JOBS_CANCEL, lambda job_id: JobCancel(job_id=job_id, reason=reason), done, may_come_first=True
+    )
     run(ask_for(change, name, tenant, stack, as_json=as_json))
 
 
@@ -164,9 +166,9 @@ def cancel(name: str, reason: str, tenant: str, stack: Path | None, *, no_wait: 
 def hold(name: str, reason: str, tenant: str, stack: Path | None, *, as_json: bool) -> None:
     """Keep JOB from being placed until it is released; what already runs is left alone.
 
-    \b
     Example:
       farside job hold digits-train --reason "dataset is being repaired"
+
     """
     change = Change(registry.JOBS_HOLD, lambda job_id: JobHold(job_id=job_id, reason=reason), None)
     run(ask_for(change, name, tenant, stack, as_json=as_json))
@@ -179,9 +181,9 @@ def hold(name: str, reason: str, tenant: str, stack: Path | None, *, as_json: bo
 def release(name: str, tenant: str, stack: Path | None, *, as_json: bool) -> None:
     """End the hold of JOB.
 
-    \b
     Example:
       farside job release digits-train
+
     """
     change = Change(
         registry.JOBS_RELEASE, lambda job_id: JobRelease(job_id=job_id), lambda state: state.state != "held"

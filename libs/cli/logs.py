@@ -1,6 +1,7 @@
 """`farside job logs`: what a job wrote, from object storage, so that it outlives the node."""
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,7 @@ from contracts.jobs import JobState
 from libs.cli import options, output
 from libs.cli.errors import CliError
 from libs.cli.follow import ended
+from libs.cli.manual import Manual
 from libs.cli.session import Session, connected, run
 from libs.objects import AsyncStore
 
@@ -40,7 +42,7 @@ class Wanted:
         return self.attempt in {None, chunk.attempt} and self.member in {None, chunk.member}
 
 
-@click.command()
+@click.command(cls=Manual)
 @click.argument("name", metavar="JOB")
 @click.option("-f", "--follow", is_flag=True, help="Go on until the job has ended.")
 @click.option("--attempt", type=click.IntRange(1), help="Only this attempt.")
@@ -63,11 +65,11 @@ def logs(
     wrote it is gone. A line on standard error says whose log follows. With --json, each line is an object with attempt,
     member, chunk and text.
 
-    \b
     Examples:
       farside job logs digits-train
       farside job logs digits-train --attempt 1
       farside job logs -f digits-serve
+
     """
     run(_logs(name, Wanted(attempt, member), tenant, stack, follow=follow, as_json=as_json))
 
@@ -115,7 +117,8 @@ def parse_key(key: str) -> Chunk:
 
 def _print(chunk: Chunk, data: bytes, *, as_json: bool) -> None:
     if not as_json:
-        click.get_binary_stream("stdout").write(data)
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
         return
     text = data.decode(errors="replace")
     output.as_json_line({"attempt": chunk.attempt, "member": chunk.member, "chunk": chunk.number, "text": text})

@@ -34,14 +34,11 @@ SUMMARIES = {
     "deadletter": "List, show and replay messages that could not be processed.",
 }
 
-EPILOG = """\b
-Exit status: 0 done; 1 refused, failed or not found; 2 wrong usage or a mistake
-in a file; 3 the stack does not answer.
+EPILOG = """
+Exit status: 0 done; 1 refused, failed or not found; 2 wrong usage or a mistake in a file; 3 the stack does not answer.
 
-\b
-Environment: FARSIDE_DIR is the stack's directory (default: var), FARSIDE_TENANT
-the tenant you act for; FARSIDE_NATS_URL, FARSIDE_S3_ENDPOINT and the like reach a
-stack that runs elsewhere.
+Environment: FARSIDE_DIR is the stack's directory (default: var), FARSIDE_TENANT the tenant you act for;
+FARSIDE_NATS_URL, FARSIDE_S3_ENDPOINT and the like reach a stack that runs elsewhere.
 """
 
 

@@ -10,6 +10,7 @@ from contracts import registry
 from contracts.nodes import NodeState
 from contracts.requests import NodesQuery
 from libs.cli import options, output, words
+from libs.cli.manual import Manual
 from libs.cli.session import Session, connected, run
 
 MAX_PAGES = 1000
@@ -28,7 +29,7 @@ async def all_nodes(session: Session) -> list[NodeState]:
     return found
 
 
-@click.command()
+@click.command(cls=Manual)
 @options.common
 def nodes(stack: Path | None, *, as_json: bool) -> None:
     """List the nodes of the fleet with tier, health and cards.
@@ -37,10 +38,10 @@ def nodes(stack: Path | None, *, as_json: bool) -> None:
     SINCE is how long it has been so. Cards marked "declared" come from the node's own configuration, "nvml" from its
     driver.
 
-    \b
     Examples:
       farside nodes
       farside nodes --json | python -m json.tool
+
     """
     run(_nodes(stack, as_json=as_json))
 

@@ -1,1 +1,39 @@
 """`farside provision`: streams and consumers as the registry says, on any bus."""
+
+from pathlib import Path
+
+import click
+from nats.errors import Error as NatsError
+
+from libs.bus.errors import BusError
+from libs.bus.provision import provision as provision_bus
+from libs.cli import options, output
+from libs.cli.errors import CliError
+from libs.cli.manual import Manual
+from libs.cli.place import locate
+from libs.cli.session import run
+
+
+@click.command(cls=Manual)
+@click.option("--node", "nodes", multiple=True, metavar="NAME", help="A node of the fleet; may be given many times.")
+@options.common
+def provision(nodes: tuple[str, ...], stack: Path | None, *, as_json: bool) -> None:
+    """Create or update streams and consumers from the registry.
+
+    Services never declare a stream by themselves; this does it once, and again after an upgrade. Each node needs
+    consumers of its own, so name every node of the fleet. `farside up` does all of this for the local stack.
+
+    Example:
+      FARSIDE_NATS_URL=nats://hub:4222 farside provision --node central-1 --node remote-1
+
+    """
+    place = locate(stack)
+    try:
+        run(provision_bus(place.settings.nats_url, nodes=list(nodes), creds=place.settings.nats_creds))
+    except (NatsError, BusError, OSError, TimeoutError) as error:
+        msg = f"provisioning over {place.source} failed: {error or type(error).__name__}"
+        raise CliError(msg) from None
+    if as_json:
+        output.as_json({"provisioned": True, "nodes": list(nodes)})
+    else:
+        output.note(f"streams and consumers are as the registry says, for {len(nodes)} nodes")

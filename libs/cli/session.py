@@ -1,8 +1,9 @@
 """One command's hold on the stack: the bus client, the object store, and errors turned into words."""
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine
-from contextlib import asynccontextmanager
+import os
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,10 +15,12 @@ from contracts.base import Model
 from contracts.jobs import JobState
 from contracts.registry import NO_KEY, Message, Request
 from contracts.requests import JobQuery, JobReply, ProblemCode
-from libs.bus import Client, Problem
-from libs.bus.errors import BusError
+from libs.bus.client import Client
+from libs.bus.errors import BusError, Problem
+from libs.bus.events import Event
 from libs.cli.errors import CliError, UnreachableError
 from libs.cli.place import Place, locate
+from libs.kit import logs
 from libs.objects import AsyncStore, ObjectsError
 
 M = TypeVar("M", bound=Model)
@@ -27,6 +30,7 @@ T = TypeVar("T")
 REQUEST_TIMEOUT_S = 5.0
 CONNECT_TIMEOUT_S = 10.0
 INTERRUPTED = 130
+QUIET = "critical"
 
 
 @dataclass(frozen=True)
@@ -72,6 +76,35 @@ class Session:
             msg = f"stream {message.stream.name} did not take the {message.id} message ({words}): `farside status`"
             raise UnreachableError(msg) from None
 
+    async def next_sequence(self, message: Message[Any]) -> int:
+        """The stream sequence that the next message of this stream will have: where to begin to listen."""
+        try:
+            return (await self.client.js.stream_info(message.stream.name)).state.last_seq + 1
+        except (NatsError, TimeoutError) as error:
+            msg = f"stream {message.stream.name} cannot be read ({error!r}): `farside provision` makes it"
+            raise UnreachableError(msg) from None
+
+    async def first(
+        self,
+        messages: Sequence[Message[Any]],
+        key: str,
+        since: int,
+        wanted: Callable[[Event[Any]], bool],
+        timeout_s: float,
+    ) -> Event[Any] | None:
+        """The first event from stream sequence `since` on that is `wanted`, or None after `timeout_s`."""
+        try:
+            async with (
+                asyncio.timeout(timeout_s),
+                aclosing(self.client.events(messages, key=key, since=since)) as events,
+            ):
+                async for event in events:
+                    if wanted(event):
+                        return event
+        except TimeoutError:
+            pass
+        return None
+
     async def job(self, name: str, tenant: str = NO_KEY) -> JobReply:
         """Find a job by id, by unique prefix of its id, or by name."""
         return await self.ask(registry.QUERY_JOB, JobQuery(job=name), key=tenant)
@@ -81,7 +114,7 @@ class Session:
         return (await self.job(name, tenant)).job
 
     @asynccontextmanager
-    async def store(self) -> AsyncIterator[AsyncStore]:
+    async def store(self) -> AsyncGenerator[AsyncStore]:
         """The object store; its errors come out as words."""
         store = AsyncStore.open(self.place.settings)
         try:
@@ -94,8 +127,9 @@ class Session:
 
 
 @asynccontextmanager
-async def connected(stack: Path | None) -> AsyncIterator[Session]:
+async def connected(stack: Path | None) -> AsyncGenerator[Session]:
     """Find the stack and connect to its bus."""
+    logs.configure("cli", os.environ.get("FARSIDE_LOG_LEVEL", QUIET))
     place = locate(stack)
     settings = place.settings
     try:

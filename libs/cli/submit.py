@@ -1,6 +1,7 @@
 """`farside job submit`: check the file, pack the code, send the job, tell the answer."""
 
-import asyncio
+import contextlib
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from contracts import registry
 from contracts.jobs import Artefact, JobRejected, JobSpec, JobState
 from libs.cli import jobfile, options, output, words
 from libs.cli.errors import CliError, FileError, UnreachableError
+from libs.cli.manual import Manual
 from libs.cli.pack import Packed, pack
 from libs.cli.session import Session, connected, run
 from libs.cli.why import state_words
@@ -18,6 +20,7 @@ from libs.objects import artefact_key
 
 ANSWER_S = 15.0
 ACTOR = "cli"
+ANSWERS = (registry.JOBS_ACCEPTED, registry.JOBS_REJECTED)
 
 
 @dataclass(frozen=True)
@@ -28,7 +31,7 @@ class Submission:
     packed: Packed | None
 
 
-@click.command()
+@click.command(cls=Manual)
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False, allow_dash=True))
 @click.option(
     "--dir",
@@ -48,7 +51,6 @@ def submit(
     The file is checked first: a mistake is told with its line, field, value and what was expected there, and nothing is
     sent. docs/cli.md lists the fields. A refusal names its reason and the amounts used, asked and allowed.
 
-    \b
     A job file:
       name: digits-train
       kind: training          # training, fine_tuning, inference, preprocessing, batch
@@ -56,13 +58,12 @@ def submit(
       resources: {cards: 2}
       max_runtime_s: 3600
 
-    \b
     Examples:
       farside job submit train.yaml --dir code --tenant acme
       farside job submit - --no-wait < job.yaml
 
-    \b
     Exit status: 0 accepted; 1 refused; 2 a mistake in the file; 3 no answer.
+
     """
     name, text = _read(file)
     spec = jobfile.read(name, text, job_id=job_id or new_id(), tenant=tenant)
@@ -75,7 +76,7 @@ def submit(
 
 def _read(file: Path) -> tuple[str, str]:
     if str(file) == "-":
-        return "standard input", click.get_text_stream("stdin").read(jobfile.MAX_FILE_BYTES)
+        return "standard input", sys.stdin.read(jobfile.MAX_FILE_BYTES)
     try:
         if file.stat().st_size > jobfile.MAX_FILE_BYTES:
             msg = f"{file} is larger than {words.size(jobfile.MAX_FILE_BYTES)}: is it a job file?"
@@ -89,7 +90,7 @@ def _read(file: Path) -> tuple[str, str]:
 async def _submit(submission: Submission, stack: Path | None, *, wait: bool, as_json: bool) -> None:
     async with connected(stack) as session:
         spec = await with_artefact(session, submission)
-        answer = await send(session, spec, wait_s=ANSWER_S if wait else None)
+        answer = await send(session, spec, wait=wait)
     if answer is None:
         _tell_sent(spec, as_json=as_json)
     elif isinstance(answer, JobRejected):
@@ -99,6 +100,35 @@ async def _submit(submission: Submission, stack: Path | None, *, wait: bool, as_
     else:
         output.note(f"accepted: {spec.name} is {state_words(answer)}; `farside job watch {spec.job_id}` follows it")
         click.echo(spec.job_id)
+
+
+async def send(session: Session, spec: JobSpec, *, wait: bool) -> JobState | JobRejected | None:
+    """Publish the job; returns the scheduler's answer, None when not asked to wait for it."""
+    since = await session.next_sequence(registry.JOBS_ACCEPTED)
+    message_id = new_id()
+    await session.publish(registry.JOBS_SUBMIT, spec, key=spec.tenant, subject=spec.job_id, actor=ACTOR, id=message_id)
+    if not wait:
+        return None
+    found = await session.first(
+        ANSWERS, spec.tenant, since, lambda event: answers(event.body, spec, message_id), ANSWER_S
+    )
+    if found is not None:
+        return found.body
+    # A job that was there before is accepted again without a second event.
+    with contextlib.suppress(CliError):
+        return await session.job_state(spec.job_id, spec.tenant)
+    msg = (
+        f"job {spec.name} ({spec.job_id}) was sent, but the scheduler gave no answer within {ANSWER_S:.0f} s: "
+        f"`farside status` shows whether it is up, `farside deadletter list` whether the job could not be read"
+    )
+    raise UnreachableError(msg)
+
+
+def answers(body: JobState | JobRejected, spec: JobSpec, message_id: str) -> bool:
+    """Whether an event answers this very submission."""
+    if isinstance(body, JobRejected):
+        return body.submission_id == message_id
+    return body.job_id == spec.job_id
 
 
 async def with_artefact(session: Session, submission: Submission) -> JobSpec:

@@ -8,10 +8,11 @@ import click
 from contracts.jobs import JobState
 from contracts.requests import JobReply, Transition
 from libs.cli import options, output, words
+from libs.cli.manual import Manual
 from libs.cli.session import connected, run
 
 
-@click.command()
+@click.command(cls=Manual)
 @click.argument("job")
 @options.seen_tenant
 @options.common
@@ -19,13 +20,13 @@ def why(job: str, tenant: str, stack: Path | None, *, as_json: bool) -> None:
     """Say why JOB waits, runs where it runs, or ended.
 
     JOB is an id, the beginning of one that no other job shares, or a name (the newest job of that name). Shown are the
-    state, the reason code with its amounts (used, asked, allowed), and every transition so far. docs/reasons.md explains
-    the codes and what frees a job.
+    state, the reason code with its amounts (used, asked, allowed), and every transition so far. docs/reasons.md
+    explains the codes and what frees a job.
 
-    \b
     Examples:
       farside why digits-train
       farside why 0190f3 --json
+
     """
     run(_why(job, tenant, stack, as_json=as_json))
 

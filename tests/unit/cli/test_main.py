@@ -10,6 +10,7 @@ from click.testing import CliRunner
 from libs.cli import main
 from libs.cli.errors import UNREACHABLE, USAGE
 
+STAY_OR_END = {"up", "down"}
 HEAVY = ("pydantic", "nats", "boto3", "numpy", "yaml", "rich")
 
 
@@ -36,7 +37,7 @@ def test_every_command_has_a_summary() -> None:
 def test_every_command_speaks_json_and_has_a_manual() -> None:
     for name, command in commands():
         options = {option for parameter in command.params for option in parameter.opts}
-        assert "--json" in options, name
+        assert "--json" in options or name in STAY_OR_END, name
         result = CliRunner().invoke(main.cli, [*name.split(), "--help"])
         assert result.exit_code == 0, name
         assert "Example" in result.output, name

@@ -53,7 +53,7 @@ def test_caches_stay_behind_modes_and_links_are_kept(tmp_path: Path) -> None:
 def test_a_link_that_leads_outside_is_refused(tmp_path: Path) -> None:
     folder = write(tmp_path / "one")
     (folder / "out").symlink_to(tmp_path)
-    with pytest.raises(FileError, match="links to .* outside --dir"):
+    with pytest.raises(FileError, match=r"links to .* outside --dir"):
         pack(folder)
 
 

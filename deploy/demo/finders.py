@@ -1,0 +1,93 @@
+"""What the demo waits for: each function gives a question to `Watcher.wait`, answered from what was seen."""
+
+from collections.abc import Callable
+
+from contracts.checkpoints import CheckpointCommitted, CheckpointFailed, CheckpointRestored
+from contracts.jobs import JobPhase, JobRejected, JobState
+from contracts.nodes import NodePhase, NodeState
+from deploy.demo.watcher import Seen, StoryError
+
+
+def rejected(job_id: str) -> Callable[[Seen], JobRejected | None]:
+    """The refusal of a job."""
+    return lambda seen: seen.rejected.get(job_id)
+
+
+def running(job_id: str) -> Callable[[Seen], JobState | None]:
+    """The job, once it runs; StoryError when it ended before."""
+
+    def found(seen: Seen) -> JobState | None:
+        job = _known(seen, job_id)
+        if job is not None and job.state is JobPhase.FINISHED:
+            msg = f"job {job.spec.name} ended as {job.outcome} before it was seen running"
+            raise StoryError(msg)
+        return job if job is not None and job.state is JobPhase.RUNNING else None
+
+    return found
+
+
+def serving(job_id: str) -> Callable[[Seen], JobState | None]:
+    """The job, once it runs and has an endpoint."""
+
+    def found(seen: Seen) -> JobState | None:
+        job = running(job_id)(seen)
+        return job if job is not None and job.attempt is not None and job.attempt.endpoint is not None else None
+
+    return found
+
+
+def ended(job_id: str) -> Callable[[Seen], JobState | None]:
+    """The job, once it is over."""
+
+    def found(seen: Seen) -> JobState | None:
+        job = _known(seen, job_id)
+        return job if job is not None and job.state is JobPhase.FINISHED else None
+
+    return found
+
+
+def nth_checkpoint(job_id: str, count: int) -> Callable[[Seen], CheckpointCommitted | None]:
+    """The job's `count`-th committed checkpoint."""
+
+    def found(seen: Seen) -> CheckpointCommitted | None:
+        running(job_id)(seen)
+        committed = [item for item in seen.committed if item.job_id == job_id]
+        return committed[count - 1] if len(committed) >= count else None
+
+    return found
+
+
+def lost(node: str) -> Callable[[Seen], NodeState | None]:
+    """The node's state, once it is declared lost."""
+
+    def found(seen: Seen) -> NodeState | None:
+        return next((state for state in seen.nodes.get(node, []) if state.state is NodePhase.LOST), None)
+
+    return found
+
+
+def restored(job_id: str, attempt: int) -> Callable[[Seen], CheckpointRestored | None]:
+    """The restore that an attempt opened."""
+
+    def found(seen: Seen) -> CheckpointRestored | None:
+        matches = (item for item in seen.restored if (item.job_id, item.attempt) == (job_id, attempt))
+        return next(matches, None)
+
+    return found
+
+
+def refused(job_id: str, step: int) -> Callable[[Seen], CheckpointFailed | None]:
+    """The refusal of a save of `step`."""
+
+    def found(seen: Seen) -> CheckpointFailed | None:
+        return next((item for item in seen.failed if (item.job_id, item.step) == (job_id, step)), None)
+
+    return found
+
+
+def _known(seen: Seen, job_id: str) -> JobState | None:
+    refusal = seen.rejected.get(job_id)
+    if refusal is not None:
+        msg = f"job {refusal.name} was refused: {refusal.reason.code}: {refusal.reason.message}"
+        raise StoryError(msg)
+    return seen.jobs.get(job_id)

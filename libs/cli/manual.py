@@ -1,0 +1,32 @@
+"""Commands whose help is a manual: a paragraph with indented lines is printed as it is written, the rest is wrapped."""
+
+import inspect
+from typing import Any
+
+import click
+
+VERBATIM = "\b\n"
+
+
+def keep_layout(text: str) -> str:
+    """Mark each paragraph that has indented lines, so that click leaves its lines alone."""
+    paragraphs = text.split("\n\n")
+    return "\n\n".join(VERBATIM + part if _is_laid_out(part) else part for part in paragraphs)
+
+
+def _is_laid_out(paragraph: str) -> bool:
+    return any(line.startswith("  ") for line in paragraph.splitlines())
+
+
+class Manual(click.Command):
+    """A command with such a help."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.help = keep_layout(inspect.cleandoc(self.help or ""))
+
+
+class ManualGroup(click.Group):
+    """A group of them."""
+
+    command_class = Manual
