@@ -23,13 +23,12 @@ def between_ms(earlier: datetime, later: datetime) -> int:
     return (later - earlier) // MILLISECOND
 
 
-def advance(clock: Clock | None, tick: Tick, previous: Tick | None, gap_ms: int) -> Clock:
+def advance(clock: Clock, tick: Tick, previous: Tick | None, gap_ms: int) -> Clock:
     """The clock after everything up to `tick` has been read.
 
-    `previous` is the tick that this process committed last, None when it has just started.
+    `previous` is the tick that this process committed last, None when it has just started. It counts only if it is the
+    one that the clock stands at: another process, or a commit whose answer got lost, may have moved the clock since.
     """
-    if clock is None:
-        return Clock(tick.stream, tick.read_sequence, tick.stored_at, observed_ms=0, floor_ms=0)
     if clock.stream != tick.stream:
         return replace(
             clock,
@@ -38,7 +37,8 @@ def advance(clock: Clock | None, tick: Tick, previous: Tick | None, gap_ms: int)
             tick_at=tick.stored_at,
             floor_ms=clock.observed_ms,
         )
-    own_ms = tick.sent_ms - previous.acked_ms if previous is not None else 0
+    follows = previous is not None and previous.read_sequence == clock.read_sequence
+    own_ms = tick.sent_ms - previous.acked_ms if previous is not None and follows else 0
     credit_ms = max(0, min(between_ms(clock.tick_at, tick.stored_at), own_ms, gap_ms))
     return replace(
         clock,
@@ -48,6 +48,6 @@ def advance(clock: Clock | None, tick: Tick, previous: Tick | None, gap_ms: int)
     )
 
 
-def start_sequence(clock: Clock | None, stream: str) -> int:
+def start_sequence(clock: Clock, stream: str) -> int:
     """The stream sequence that reading goes on from."""
-    return clock.read_sequence + 1 if clock is not None and clock.stream == stream else 1
+    return clock.read_sequence + 1 if clock.stream == stream else 1

@@ -30,6 +30,7 @@ class Cause(StrEnum):
     UNCOUNTED = "uncounted"
     CLAIMED_TWICE = "claimed_twice"
     HEARD = "heard"
+    DISPOSSESSED = "dispossessed"
     BREAKER_CLOSED = "breaker_closed"
     RELEASED = "released"
 
@@ -60,8 +61,8 @@ class Timings:
 class Clock:
     """How far the heartbeat stream has been read, and how much of its time has been observed.
 
-    `stream` tells one life of the memory stream from the next. Up to `floor_ms` nothing counts as silence: heartbeats
-    from before it may have been stored, acknowledged and gone with their stream before they were read.
+    `stream` (empty before the first tick) tells one life of the memory stream from the next. Up to `floor_ms` nothing
+    counts as silence: heartbeats from before it may have been stored, acknowledged and gone with their stream unread.
     """
 
     stream: str
@@ -209,7 +210,7 @@ class Refuse:
 
 @dataclass(frozen=True, slots=True)
 class OpenBreaker:
-    """From now on lost nodes are told with requeueing held."""
+    """Remember that lost nodes are told with requeueing held."""
 
     reason: str
 

@@ -86,7 +86,7 @@ class World:
             name: Node(name, NodePhase.READY, incarnation(1), T0, T0, seen_ms=0, heard_ms=0) for name in NAMES
         }
     )
-    clock: Clock | None = None
+    clock: Clock = field(default_factory=lambda: Clock("", 0, T0, observed_ms=0, floor_ms=0))
     previous: Tick | None = None
     breaker_open: bool = False
     losses: list[str] = field(default_factory=list[str])

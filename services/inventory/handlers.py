@@ -1,0 +1,105 @@
+"""The shell: what inventory does with announcements, queries and an operator's release, one transaction each."""
+
+import re
+
+from pydantic import TypeAdapter
+
+from contracts.base import MAX_REPLY_BYTES, NAME_PATTERN
+from contracts.nodes import LiveAttempt, NodeAnnounced, NodeState
+from contracts.registry import REPLAYS
+from contracts.requests import BreakerRelease, BreakerReleased, NodesPage, NodesQuery, ProblemCode
+from libs.bus import Call, Event, Problem, Refused, Tx
+from libs.db import Connection
+from libs.kit.clock import Clock
+from services.inventory import store
+from services.inventory.core.announce import announce
+from services.inventory.core.model import Admit, Announcement, Cause, Refuse
+from services.inventory.effects import close_breaker, run_admit
+
+MAX_FACTS_BYTES = 256 * 1024
+MAX_ATTEMPTS = 2048
+PAGE_BYTES = MAX_REPLY_BYTES - 4096
+NUL = "\\u0000"
+
+_ATTEMPTS: TypeAdapter[list[LiveAttempt]] = TypeAdapter(list[LiveAttempt])
+
+
+async def announced(tx: Tx[Connection], event: Event[NodeAnnounced]) -> None:
+    """Take over what an agent says of its node at its start, or refuse it."""
+    said = _announcement(event)
+    name = said.facts.node
+    clock = await store.lock_clock(tx.conn)
+    node, facts = await store.node_and_facts(tx.conn, name)
+    effect = announce(
+        node,
+        facts,
+        said,
+        holders=await store.holders(tx.conn, name, [card.uuid for card in said.facts.cards]),
+        observed_ms=clock.observed_ms,
+    )
+    match effect:
+        case Admit():
+            await run_admit(tx, effect, at=said.stored_at, actor=event.actor or event.source)
+        case Refuse():
+            raise Refused(effect.reason)
+        case None:
+            return
+
+
+def _announcement(event: Event[NodeAnnounced]) -> Announcement:
+    body = event.body
+    facts = body.facts.model_dump_json()
+    if len(facts) > MAX_FACTS_BYTES:
+        msg = (
+            f"the facts of node {event.key} have {len(facts)} bytes, the most is {MAX_FACTS_BYTES}: shorten the labels"
+        )
+        raise Refused(msg)
+    if NUL in facts:
+        msg = f"the facts of node {event.key} hold a NUL character, which no ledger can keep: remove it"
+        raise Refused(msg)
+    if len(body.attempts) > MAX_ATTEMPTS:
+        msg = f"node {event.key} announces {len(body.attempts)} attempts, the most is {MAX_ATTEMPTS}"
+        raise Refused(msg)
+    assert event.delivery is not None, "announcements come from a stream"
+    return Announcement(
+        facts=body.facts,
+        incarnation=body.incarnation,
+        attempts=_ATTEMPTS.dump_json(body.attempts).decode(),
+        announced_at=body.announced_at,
+        stored_at=event.delivery.stored_at,
+        replayed=event.delivery.stream == REPLAYS.name,
+    )
+
+
+async def list_nodes(tx: Tx[Connection], call: Call[NodesQuery]) -> NodesPage:
+    """Nodes in order of name; a page ends where the reply would grow too large."""
+    after = call.body.cursor or ""
+    if after and re.fullmatch(NAME_PATTERN, after) is None:
+        msg = f"cursor is {after!r}: pass the cursor of the page before, or none"
+        raise Problem(ProblemCode.INVALID, msg)
+    found = await store.page(tx.conn, after, call.body.limit + 1)
+    nodes: list[NodeState] = []
+    size = 0
+    for state in found[: call.body.limit]:
+        size += len(state.model_dump_json()) + 1
+        if size > PAGE_BYTES:
+            break
+        nodes.append(state)
+    return NodesPage(nodes=nodes, cursor=nodes[-1].node if len(nodes) < len(found) else None)
+
+
+class Release:
+    """Serves the operator's release of what the breaker holds."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+
+    async def __call__(self, tx: Tx[Connection], call: Call[BreakerRelease]) -> BreakerReleased:
+        """Close the breaker by hand. Nodes lost up to now no longer count toward it."""
+        await store.lock_clock(tx.conn)
+        actor = call.caller or "operator"
+        released = await close_breaker(tx, call.body.reason, cause=Cause.RELEASED, at=self._clock.now(), actor=actor)
+        if released is None:
+            return BreakerReleased(was_open=False, released=0)
+        await store.forget_losses(tx.conn)
+        return BreakerReleased(was_open=True, released=released)

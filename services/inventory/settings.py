@@ -1,0 +1,62 @@
+"""What inventory is told by its environment: the bus, the database, the times of the lease and of the breaker."""
+
+from typing import Self
+
+from pydantic import Field, model_validator
+
+from libs.kit.settings import LeaseTimings, ServiceSettings
+from services.inventory.core.model import BreakerRules, Timings
+
+MAX_TICK_S = 1.0
+TICKS_PER_HEARTBEAT = 5
+
+
+class InventorySettings(ServiceSettings, LeaseTimings):
+    """`FARSIDE_PG_DSN` is required. `tick_s` is a fifth of `heartbeat_s`, one second at most, unless it is given.
+
+    The breaker opens at a loss while more than `breaker_share` of the nodes, and more than one, are silent; nodes lost
+    in the last `breaker_window_s` of observed time count among them.
+    """
+
+    tick_s: float | None = Field(default=None, gt=0)
+    breaker_share: float = Field(default=0.5, gt=0, le=1)
+    breaker_window_s: float = Field(default=60.0, gt=0)
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if not self.pg_dsn:
+            msg = "FARSIDE_PG_DSN is not set: inventory keeps its ledger in PostgreSQL, postgresql://user@host/database"
+            raise ValueError(msg)
+        if self.tick_every_s > self.heartbeat_s:
+            msg = f"FARSIDE_TICK_S is {self.tick_s}: it must not be above FARSIDE_HEARTBEAT_S ({self.heartbeat_s}), "
+            raise ValueError(msg + "else the time between two ticks would not count in full")
+        if self.suspect_s >= self.lost_s:
+            msg = f"FARSIDE_SUSPECT_S is {self.suspect_s}: it must be below FARSIDE_LOST_S ({self.lost_s})"
+            raise ValueError(msg)
+        return self
+
+    @property
+    def dsn(self) -> str:
+        """Where the ledger is."""
+        assert self.pg_dsn is not None
+        return self.pg_dsn
+
+    @property
+    def tick_every_s(self) -> float:
+        """Seconds between two ticks."""
+        return self.tick_s or min(MAX_TICK_S, self.heartbeat_s / TICKS_PER_HEARTBEAT)
+
+    @property
+    def timings(self) -> Timings:
+        """The limits that core judges by; a gap between ticks counts as one interval between heartbeats at most."""
+        return Timings(
+            suspect_ms=round(self.suspect_s * 1000),
+            lease_ms=round(self.lease_s * 1000),
+            lost_ms=round(self.lost_s * 1000),
+            gap_ms=round(self.heartbeat_s * 1000),
+        )
+
+    @property
+    def breaker(self) -> BreakerRules:
+        """When the breaker opens."""
+        return BreakerRules(share=self.breaker_share, window_ms=round(self.breaker_window_s * 1000))

@@ -1,0 +1,248 @@
+"""Inventory as a process of its own between a real hub and a real PostgreSQL, and agents that only say they live."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+from contracts import registry
+from contracts.base import Tier
+from contracts.nodes import (
+    Card,
+    CardSource,
+    LiveAttempt,
+    NodeAnnounced,
+    NodeFacts,
+    NodeHeartbeat,
+    NodeState,
+)
+from contracts.requests import NodesPage, NodesQuery
+from libs.bus import Client, Event
+from libs.db import Connection, connect_once
+from libs.kit.clock import SystemClock
+from libs.kit.ids import new_id
+from tests.servers import NatsServer
+from tests.waiting import until
+
+HEARTBEAT_S = 0.3
+TIMES = {"HEARTBEAT_S": "0.3", "SUSPECT_S": "1.5", "LEASE_S": "3", "LOST_S": "3.6", "BREAKER_WINDOW_S": "3"}
+EVENTS = [registry.NODES_GRADED, registry.NODES_SUSPECT, registry.NODES_LOST, registry.NODES_RETURNED]
+PATIENCE_S = 30.0
+
+
+class Process:
+    """One inventory process; its log lines go to `log`."""
+
+    def __init__(self, nats_url: str, dsn: str, log: Path) -> None:
+        settings = {"NATS_URL": nats_url, "PG_DSN": dsn, **TIMES}
+        self._env = os.environ | {f"FARSIDE_{name}": value for name, value in settings.items()}
+        self.log = log
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        with self.log.open("ab") as log:
+            command = [sys.executable, "-m", "services.inventory"]
+            self._process = subprocess.Popen(command, env=self._env, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+
+    def send(self, number: signal.Signals) -> None:
+        assert self._process is not None
+        self._process.send_signal(number)
+
+    def end(self, number: signal.Signals = signal.SIGTERM) -> int:
+        """Send `number` and wait; returns the exit code."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
+        self._process.send_signal(number)
+        code = self._process.wait(PATIENCE_S)
+        self._process = None
+        return code
+
+    def close(self) -> None:
+        if self._process is not None:
+            self.end(signal.SIGKILL)
+
+    def said(self, event: str) -> bool:
+        """Whether a log line of this event has been written."""
+        return f'"event": "{event}"' in self.log.read_text()
+
+
+@dataclass
+class FakeAgent:
+    """Says of one node what its agent would say. `beats` runs until it is told to stop."""
+
+    client: Client
+    node: str
+    cards: tuple[str, ...] = ()
+    attempts: list[LiveAttempt] = field(default_factory=list[LiveAttempt])
+    incarnation: str = field(default_factory=new_id)
+    counter: int = 0
+    _beating: asyncio.Task[None] | None = None
+
+    def facts(self) -> NodeFacts:
+        cards = [
+            Card(index=index, uuid=uuid, model="H100", memory_bytes=80 * 2**30, source=CardSource.DECLARED)
+            for index, uuid in enumerate(self.cards)
+        ]
+        return NodeFacts(
+            node=self.node,
+            tier=Tier.CENTRAL,
+            zone="z",
+            address="127.0.0.1",
+            version="0.1.0",
+            cpu_milli=1000,
+            memory_bytes=2**30,
+            cards=cards,
+        )
+
+    async def announce(self) -> None:
+        body = NodeAnnounced(
+            facts=self.facts(),
+            incarnation=self.incarnation,
+            attempts=self.attempts,
+            announced_at=SystemClock().now(),
+        )
+        await self.client.publish(
+            registry.NODES_ANNOUNCED,
+            body,
+            key=self.node,
+            subject=self.node,
+            actor=f"agent/{self.node}",
+            incarnation=self.incarnation,
+        )
+
+    async def restart(self) -> None:
+        self.incarnation, self.counter = new_id(), 0
+        await self.announce()
+
+    async def beat(self, **changes: Any) -> None:
+        self.counter += 1
+        body = NodeHeartbeat(
+            node=self.node,
+            incarnation=self.incarnation,
+            counter=self.counter,
+            lease_s=3,
+            attempts=self.attempts,
+            sent_at=SystemClock().now(),
+        ).model_copy(update=changes)
+        await self.client.publish(
+            registry.NODES_HEARTBEAT,
+            body,
+            key=self.node,
+            subject=self.node,
+            sequence=self.counter,
+            actor=f"agent/{self.node}",
+            timeout_s=1.0,
+        )
+
+    def beats(self, **changes: Any) -> Self:
+        """Beat from now on."""
+
+        async def run() -> None:
+            while True:
+                try:
+                    await self.beat(**changes)
+                except Exception:  # noqa: BLE001, S110 - an agent goes on whatever its bus says
+                    pass
+                await asyncio.sleep(HEARTBEAT_S)
+
+        self._beating = asyncio.create_task(run())
+        return self
+
+    async def stop(self) -> None:
+        if self._beating is not None:
+            self._beating.cancel()
+            await asyncio.gather(self._beating, return_exceptions=True)
+            self._beating = None
+
+
+@dataclass
+class Stage:
+    """All of it, as one test uses it."""
+
+    hub: NatsServer
+    client: Client
+    inventory: Process
+    db: Connection
+    dsn: str
+    agents: list[FakeAgent] = field(default_factory=list[FakeAgent])
+    heard: list[Event[NodeState]] = field(default_factory=list[Event[NodeState]])
+    _listening: asyncio.Task[None] | None = None
+
+    def listen(self) -> None:
+        async def run() -> None:
+            async for event in self.client.events(EVENTS, since="all"):
+                self.heard.append(event)
+
+        self._listening = asyncio.create_task(run())
+
+    async def close(self) -> None:
+        tasks = [self._listening] if self._listening else []
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for agent in self.agents:
+            await agent.stop()
+
+    async def join(self, node: str, *cards: str) -> FakeAgent:
+        """A node that announces itself and beats; returns once inventory has graded it."""
+        agent = FakeAgent(self.client, node, cards)
+        self.agents.append(agent)
+        await agent.announce()
+        agent.beats()
+        await self.told(node, "graded")
+        return agent
+
+    def story(self, node: str) -> list[str]:
+        """The names of the node's events in order of their versions."""
+        events = {event.body.version: event for event in self.heard if event.key == node}
+        return [events[version].message.name for version in sorted(events)]
+
+    def last(self, node: str) -> Event[NodeState]:
+        """The newest event of the node."""
+        return max((event for event in self.heard if event.key == node), key=lambda event: event.body.version)
+
+    async def told(self, node: str, name: str, *, after: int = 0, timeout_s: float = PATIENCE_S) -> NodeState:
+        """The state told by the first event `name` of the node with a version above `after`."""
+
+        def found() -> NodeState | None:
+            for event in self.heard:
+                if (event.key, event.message.name) == (node, name) and event.body.version > after:
+                    return event.body
+            return None
+
+        state = await until(found, timeout_s, f"{node} to be {name}")
+        assert state is not None
+        return state
+
+    async def page(self, cursor: str | None = None, limit: int = 100) -> NodesPage:
+        return await self.client.request(
+            registry.QUERY_NODES, NodesQuery(cursor=cursor, limit=limit), key="_", timeout_s=PATIENCE_S
+        )
+
+    async def states(self) -> dict[str, str]:
+        return {state.node: state.state.value for state in (await self.page()).nodes}
+
+    async def observed_ms(self) -> int:
+        return int(await self.db.fetchval("SELECT observed_ms FROM inventory.clock"))
+
+    async def watched(self, seconds: float) -> None:
+        """Return when inventory has observed that much more stream time."""
+        wanted = await self.observed_ms() + seconds * 1000
+
+        async def reached() -> bool:
+            return await self.observed_ms() >= wanted
+
+        await until(reached, PATIENCE_S + 3 * seconds, f"{seconds} s of observed time")
+
+    def events_of(self, nodes: Collection[str]) -> list[tuple[str, str]]:
+        return [(event.key, event.message.name) for event in self.heard if event.key in nodes]
+
+
+async def open_db(dsn: str) -> Connection:
+    """A superuser's session, for looking at tables."""
+    return await connect_once(dsn)
