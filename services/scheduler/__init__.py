@@ -1,0 +1,1 @@
+"""Scheduler: admits jobs, gives them cards, and decides what becomes of their attempts."""

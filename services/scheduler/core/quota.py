@@ -1,0 +1,115 @@
+"""Quotas of a tenant: GPU-hours a month in exact milliseconds, cards and jobs at a time, the top priority class.
+
+GPU-hours count what was used this month, what live attempts and waiting jobs may still use, and what is asked (Slurm
+tells GrpTRESMins from GrpTRESRunMins in the same way). What a job leaves unused comes back when it ends.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from contracts.base import Priority, Reason
+from contracts.jobs import JobKind, JobSpec
+from services.scheduler.core import words
+
+DAY_S = 24 * 3600
+MS = timedelta(milliseconds=1)
+RANK = {Priority.ONLINE: 0, Priority.NORMAL: 1, Priority.BATCH: 2}
+
+
+@dataclass(frozen=True)
+class Quotas:
+    """What a tenant may have. `gpu_ms_month` is in card-milliseconds per UTC month."""
+
+    gpu_ms_month: int
+    cards: int
+    concurrent_jobs: int
+    top_priority: Priority
+
+
+@dataclass(frozen=True)
+class Tenant:
+    """One tenant as its versioned file states it."""
+
+    tenant: str
+    version: int
+    quotas: Quotas
+
+
+@dataclass(frozen=True)
+class Holding:
+    """Cards held by one member of a live attempt, until `held_to` or until now."""
+
+    cards: int
+    held_from: datetime
+    held_to: datetime | None = None
+
+
+@dataclass(frozen=True)
+class Commitment:
+    """What one live attempt may use at most, and what its members hold. `rolling`: never used up."""
+
+    commit_ms: int
+    rolling: bool
+    holdings: tuple[Holding, ...] = ()
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What counts against a tenant: ended holdings of this month, jobs without an attempt, live attempts."""
+
+    ended_ms: int = 0
+    queued_ms: int = 0
+    live: tuple[Commitment, ...] = ()
+
+
+def commit_ms(spec: JobSpec) -> int:
+    """The card-milliseconds that one attempt of the job may use; an inference job commits one day ahead."""
+    longest_s = spec.max_runtime_s
+    if spec.kind is JobKind.INFERENCE:
+        longest_s = min(DAY_S, longest_s or DAY_S)
+    assert longest_s is not None
+    return spec.total_cards * longest_s * 1000
+
+
+def is_rolling(spec: JobSpec) -> bool:
+    """Whether the commitment is renewed for as long as the job lives."""
+    return spec.kind is JobKind.INFERENCE and spec.max_runtime_s is None
+
+
+def month_start(now: datetime) -> datetime:
+    """The first instant of the UTC month of `now`."""
+    return now.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+
+
+def held_ms(holding: Holding, since: datetime, now: datetime) -> int:
+    """Card-milliseconds of a holding between `since` and `now`."""
+    begin = max(holding.held_from, since)
+    end = min(holding.held_to or now, now)
+    return holding.cards * max(0, (end - begin) // MS)
+
+
+def counted_ms(standing: Standing, now: datetime) -> int:
+    """Used this month, plus all that is committed."""
+    total = standing.ended_ms + standing.queued_ms
+    for commitment in standing.live:
+        of_month = (held_ms(h, month_start(now), now) for h in commitment.holdings if h.held_to is None)
+        of_attempt = sum(held_ms(h, h.held_from, now) for h in commitment.holdings)
+        remaining = commitment.commit_ms if commitment.rolling else max(0, commitment.commit_ms - of_attempt)
+        total += sum(of_month) + remaining
+    return total
+
+
+def refusal(tenant: Tenant, spec: JobSpec, standing: Standing, now: datetime) -> Reason | None:
+    """Why the tenant may not submit this job at all, or None. What fits but not now is left to the placer."""
+    quotas = tenant.quotas
+    if RANK[spec.effective_priority] < RANK[quotas.top_priority]:
+        return words.priority_not_allowed(tenant.tenant, spec.effective_priority, quotas.top_priority)
+    if quotas.concurrent_jobs < 1:
+        return words.never_fits(tenant.tenant, "concurrent_jobs", 1, quotas.concurrent_jobs)
+    if spec.total_cards > quotas.cards:
+        return words.never_fits(tenant.tenant, "cards", spec.total_cards, quotas.cards)
+    asked = commit_ms(spec)
+    counted = counted_ms(standing, now)
+    if asked and counted + asked > quotas.gpu_ms_month:
+        return words.gpu_hours_exceeded(tenant.tenant, counted, asked, quotas.gpu_ms_month)
+    return None

@@ -1,0 +1,210 @@
+"""Every reason the scheduler gives, in words and in figures: the thing, the value, the remedy."""
+
+from decimal import Decimal
+
+from contracts.base import INT64_MAX, Priority, Reason, ReasonCode
+from contracts.jobs import JobSpec
+from services.scheduler.core.model import Attempt, Exited, Job, Limits, MemberRun
+
+MS_PER_HOUR = 3_600_000
+MAX_MESSAGE_CHARS = 1024
+
+
+def reason(
+    code: ReasonCode,
+    message: str,
+    resource: str | None = None,
+    *,
+    used: int | None = None,
+    asked: int | None = None,
+    allowed: int | None = None,
+) -> Reason:
+    """A reason whose text and figures fit their fields."""
+    return Reason(
+        code=code,
+        message=message[:MAX_MESSAGE_CHARS],
+        resource=resource,
+        used=None if used is None else min(used, INT64_MAX),
+        asked=None if asked is None else min(asked, INT64_MAX),
+        allowed=None if allowed is None else min(allowed, INT64_MAX),
+    )
+
+
+def gpu_hours(gpu_ms: int) -> str:
+    """Milliseconds as hours: as many decimals as it takes, at most four, rounded down."""
+    hours = (Decimal(gpu_ms) / MS_PER_HOUR).quantize(Decimal("0.0001"), rounding="ROUND_DOWN")
+    return f"{hours.normalize():f}"
+
+
+# ---- refused ---------------------------------------------------------------------------------------------------------
+
+
+def unknown_tenant(tenant: str) -> Reason:
+    """No tenant file names it."""
+    return reason(ReasonCode.UNKNOWN_TENANT, f"tenant {tenant} is not known here: ask an operator to add its file")
+
+
+def too_large(size_bytes: int, allowed_bytes: int) -> Reason:
+    """A job's description is no place for data."""
+    text = (
+        f"the job's description is {size_bytes} bytes, {allowed_bytes} are allowed: put code into the artefact and "
+        "data into a dataset"
+    )
+    return reason(ReasonCode.INVALID, text, "spec_bytes", asked=size_bytes, allowed=allowed_bytes)
+
+
+def job_id_reused(job_id: str) -> Reason:
+    """Another job has this id."""
+    text = f"job_id {job_id} belongs to a job submitted earlier with another body: give each job a new UUIDv7"
+    return reason(ReasonCode.JOB_ID_REUSED, text)
+
+
+def priority_not_allowed(tenant: str, asked: Priority, top: Priority) -> Reason:
+    """Above the tenant's top class."""
+    text = f"tenant {tenant} asks priority {asked}, its top class is {top}: ask for {top} or lower"
+    return reason(ReasonCode.PRIORITY_NOT_ALLOWED, text, "priority")
+
+
+def checkpoint_required(spec: JobSpec, longest_s: int) -> Reason:
+    """Long training must be able to resume."""
+    text = (
+        f"a {spec.kind} job of max_runtime_s {spec.max_runtime_s} needs checkpoints: state `checkpoint`, "
+        f"or ask for at most {longest_s} s"
+    )
+    return reason(
+        ReasonCode.CHECKPOINT_REQUIRED, text, "max_runtime_s", asked=spec.max_runtime_s or 0, allowed=longest_s
+    )
+
+
+def no_such_node_type(spec: JobSpec, resource: str, asked: int, allowed: int, what: str) -> Reason:
+    """No node known, ready or not, could ever hold one member."""
+    return reason(ReasonCode.NO_SUCH_NODE_TYPE, f"job {spec.name}: {what}", resource, asked=asked, allowed=allowed)
+
+
+def gpu_hours_exceeded(tenant: str, used_ms: int, asked_ms: int, allowed_ms: int) -> Reason:
+    """`used_ms` holds what was used this month and what running and waiting jobs may still use."""
+    left = gpu_hours(max(0, allowed_ms - used_ms))
+    text = (
+        f"tenant {tenant} asks {gpu_hours(asked_ms)} GPU-hours, {left} left of {gpu_hours(allowed_ms)} this month: "
+        "shorten max_runtime_s, ask for fewer cards, or ask for a higher quota"
+    )
+    return reason(ReasonCode.QUOTA_EXCEEDED, text, "gpu_ms", used=used_ms, asked=asked_ms, allowed=allowed_ms)
+
+
+def never_fits(tenant: str, resource: str, asked: int, allowed: int) -> Reason:
+    """More at a time than the tenant may ever have."""
+    text = f"tenant {tenant} asks {asked} {_plain(resource)} at a time, its quota is {allowed}: ask for at most that"
+    return reason(ReasonCode.QUOTA_EXCEEDED, text, resource, used=0, asked=asked, allowed=allowed)
+
+
+# ---- waiting ---------------------------------------------------------------------------------------------------------
+
+
+def waiting_for_quota(tenant: str, resource: str, used: int, asked: int, allowed: int) -> Reason:
+    """It fits the quota, but not beside what runs."""
+    text = (
+        f"tenant {tenant} has {used} of {allowed} {_plain(resource)} in use, {asked} more asked: waits for its own jobs"
+    )
+    return reason(ReasonCode.WAITING_FOR_QUOTA, text, resource, used=used, asked=asked, allowed=allowed)
+
+
+def waiting_for_dataset(tenant: str, dataset: str) -> Reason:
+    """Its dataset version is not staged."""
+    text = f"dataset {dataset} of tenant {tenant} is not staged yet: request its transfer, or wait for it to complete"
+    return reason(ReasonCode.WAITING_FOR_DATASET, text, "dataset")
+
+
+def on_hold(why: str) -> Reason:
+    """Held by request."""
+    return reason(ReasonCode.ON_HOLD, f"held: {why}" if why else "held on request: release it to let it run")
+
+
+def _plain(resource: str) -> str:
+    return resource.replace("_", " ")
+
+
+# ---- stopped and ended -----------------------------------------------------------------------------------------------
+
+
+def cancelled(why: str) -> Reason:
+    """Ended by request."""
+    return reason(ReasonCode.CANCELLED, f"cancelled: {why}" if why else "cancelled on request")
+
+
+def completed(attempt: Attempt) -> Reason:
+    """All members did their work."""
+    nodes = ", ".join(dict.fromkeys(member.seat.node for member in attempt.members))
+    return reason(ReasonCode.COMPLETED, f"completed in attempt {attempt.number} on {nodes}")
+
+
+def exited(member: MemberRun, event: Exited) -> Reason:
+    """The first member to end badly."""
+    code = "" if event.exit_code is None else f", exit code {event.exit_code}"
+    tail = f": {event.message}" if event.message else ""
+    text = f"member {member.index} on {member.seat.node} ended ({event.cause}{code}){tail}"
+    return reason(_CODES.get(event.cause.value, ReasonCode.MEMBER_FAILED), text)
+
+
+_CODES = {
+    "max_runtime": ReasonCode.MAX_RUNTIME,
+    "lease_expired": ReasonCode.NODE_LOST,
+    "never_started": ReasonCode.NOT_CLAIMED,
+}
+
+
+def hung(member: MemberRun, silent_s: int) -> Reason:
+    """No progress for too long."""
+    text = f"member {member.index} on {member.seat.node} made no progress for {silent_s} s"
+    return reason(ReasonCode.MEMBER_FAILED, text, "progress_s", used=silent_s)
+
+
+def lost(node: str, member: MemberRun) -> Reason:
+    """Its lease ran out."""
+    return reason(ReasonCode.NODE_LOST, f"node {node} of member {member.index} is lost: its lease has run out")
+
+
+def missing(member: MemberRun, grace_s: float) -> Reason:
+    """The node came back without it."""
+    text = f"node {member.seat.node} came back without member {member.index}, and no exit was heard for {grace_s:g} s"
+    return reason(ReasonCode.NODE_LOST, text)
+
+
+def silent(node: str) -> Reason:
+    """on_partition: keep."""
+    text = f"node {node} is silent; the job keeps running there (on_partition: keep) until the node returns"
+    return reason(ReasonCode.NODE_SILENT, text)
+
+
+def breaker(node: str) -> Reason:
+    """Too many nodes silent at once."""
+    text = f"node {node} is silent together with many others: requeueing is held until it is clear what failed"
+    return reason(ReasonCode.BREAKER_OPEN, text)
+
+
+def not_claimed(spec: JobSpec, member: MemberRun) -> Reason:
+    """The start deadline has passed."""
+    text = f"node {member.seat.node} did not claim member {member.index} within {spec.start_deadline_s} s"
+    return reason(ReasonCode.NOT_CLAIMED, text, "start_deadline_s", allowed=spec.start_deadline_s)
+
+
+def retries_exhausted(spec: JobSpec, last: Reason) -> Reason:
+    """The job's own failures are too many."""
+    if spec.retries == 0:
+        return reason(ReasonCode.MEMBER_FAILED, last.message, "retries", used=0, allowed=0)
+    text = f"{last.message}; all {spec.retries} retries are used"
+    return reason(ReasonCode.RETRIES_EXHAUSTED, text, "retries", used=spec.retries, allowed=spec.retries)
+
+
+def too_many_losses(losses: int, limits: Limits, last: Reason) -> Reason:
+    """Infrastructure losses are not the job's fault, but they end somewhere."""
+    text = f"{last.message}; {losses} attempts were lost, {limits.max_losses} are allowed"
+    return reason(last.code, text, "losses", used=losses, allowed=limits.max_losses)
+
+
+def stray(job: Job, attempt: int) -> str:
+    """Why attempt `attempt` has no right to run."""
+    if job.finished:
+        return f"attempt {attempt} may not run: job {job.spec.job_id} has {job.outcome}"
+    if attempt < job.attempts or job.attempt is None:
+        return f"attempt {attempt} is over: job {job.spec.job_id} is {job.phase} after {job.attempts} attempts"
+    return f"attempt {attempt} of job {job.spec.job_id} has no claim to run: the job is at attempt {job.attempts}"

@@ -1,0 +1,158 @@
+"""Carrying out decisions: the job's row, its allocations and holdings, and what is told to the world."""
+
+from dataclasses import replace
+from typing import assert_never
+
+from contracts.jobs import AttemptState, JobPhase, JobState, Member
+from contracts.registry import (
+    JOBS_ACCEPTED,
+    JOBS_FINISHED,
+    JOBS_HELD,
+    JOBS_PLACED,
+    JOBS_RUNNING,
+    JOBS_STARTING,
+    JOBS_STOPPING,
+    JOBS_UNREACHABLE,
+    JOBS_WAITING,
+    WORK_RUN,
+    WORK_STOP,
+    Message,
+)
+from contracts.work import WorkRun, WorkStop
+from libs.bus import Tx
+from libs.db import Connection
+from libs.telemetry import context
+from services.scheduler import store
+from services.scheduler.core.model import (
+    Allocate,
+    Attempt,
+    Charge,
+    Decision,
+    Effect,
+    Free,
+    Job,
+    Limits,
+    Offer,
+    Publish,
+    StopMember,
+)
+from services.scheduler.store import Stored
+
+EVENTS: dict[JobPhase, Message[JobState]] = {
+    JobPhase.ACCEPTED: JOBS_ACCEPTED,
+    JobPhase.HELD: JOBS_HELD,
+    JobPhase.WAITING: JOBS_WAITING,
+    JobPhase.PLACED: JOBS_PLACED,
+    JobPhase.STARTING: JOBS_STARTING,
+    JobPhase.RUNNING: JOBS_RUNNING,
+    JobPhase.STOPPING: JOBS_STOPPING,
+    JobPhase.UNREACHABLE: JOBS_UNREACHABLE,
+    JobPhase.FINISHED: JOBS_FINISHED,
+}
+
+
+class CardTakenError(Exception):
+    """A card of a placement belongs to somebody else; the transaction must be given up."""
+
+
+async def carry_out(
+    tx: Tx[Connection], stored: Stored, decision: Decision, *, actor: str, limits: Limits, new: bool = False
+) -> None:
+    """Write the job if it has changed and run the effects, in the caller's transaction.
+
+    What is emitted belongs to the trace of the job's life, whatever message caused it. Raises CardTakenError.
+    """
+    if new or decision.job != stored.job:
+        await store.save_job(tx.conn, replace(stored, job=decision.job), limits)
+    with context.use(_life(stored.trace)):
+        for effect in decision.effects:
+            await _run(tx, decision.job, effect, actor)
+
+
+def _life(trace: str | None) -> context.Trace | None:
+    current = context.current()
+    if trace is None or (current is not None and current.life == trace):
+        return current
+    return context.Trace(trace, trace)
+
+
+async def _run(tx: Tx[Connection], job: Job, effect: Effect, actor: str) -> None:
+    spec = job.spec
+    match effect:
+        case Publish(seen):
+            await store.add_transition(tx.conn, seen)
+            body = to_state(seen)
+            message = EVENTS[seen.phase]
+            tx.emit(message, body, key=spec.tenant, subject=spec.job_id, sequence=seen.version, actor=actor)
+        case Offer(_, attempt, member):
+            run = _work_run(job, attempt, member.index)
+            node = member.seat.node
+            tx.emit(WORK_RUN, run, key=node, subject=spec.job_id, sequence=job.version, actor=actor)
+        case StopMember():
+            stop = WorkStop(
+                job_id=spec.job_id,
+                tenant=spec.tenant,
+                attempt=effect.attempt,
+                member=effect.member,
+                grace_s=effect.grace_s,
+                reason=effect.reason,
+            )
+            tx.emit(WORK_STOP, stop, key=effect.node, subject=spec.job_id, sequence=job.version, actor=actor)
+        case Allocate(number, member):
+            if not await store.allocate(tx.conn, job, number, member):
+                msg = f"node {member.seat.node}: a card of {member.seat.cards} is taken"
+                raise CardTakenError(msg)
+        case Free(number, member, at):
+            await store.free(tx.conn, spec.job_id, number, member, at)
+        case Charge(number, member, at):
+            await store.charge(tx.conn, job, number, member, at)
+        case _:
+            assert_never(effect)
+
+
+def _work_run(job: Job, attempt: Attempt, index: int) -> WorkRun:
+    return WorkRun(
+        job_id=job.spec.job_id,
+        tenant=job.spec.tenant,
+        attempt=attempt.number,
+        generation=attempt.generation,
+        member=index,
+        members=_members(attempt),
+        spec=job.spec,
+    )
+
+
+def _members(attempt: Attempt) -> list[Member]:
+    return [
+        Member(index=run.index, node=run.seat.node, tier=run.seat.tier, cards=list(run.seat.cards))
+        for run in attempt.members
+    ]
+
+
+def to_state(job: Job) -> JobState:
+    """The job as events and queries show it."""
+    attempt = None
+    if job.attempt is not None:
+        attempt = AttemptState(
+            number=job.attempt.number,
+            generation=job.attempt.generation,
+            members=_members(job.attempt),
+            endpoint=job.attempt.endpoint,
+            progress_step=job.progress_step,
+        )
+    return JobState(
+        job_id=job.spec.job_id,
+        tenant=job.spec.tenant,
+        spec=job.spec,
+        version=job.version,
+        state=job.phase,
+        outcome=job.outcome,
+        reason=job.reason,
+        attempt=attempt,
+        attempts=job.attempts,
+        failures=job.failures,
+        losses=job.losses,
+        cancel_requested=job.cancel_requested,
+        submitted_at=job.submitted_at,
+        updated_at=job.updated_at,
+    )

@@ -1,0 +1,311 @@
+"""The shell: what the scheduler listens to, and one transaction for each message.
+
+Each handler loads rows, asks the core, and carries the decision out. Placing is not done here; see cycle.py.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import cast
+
+from contracts import registry
+from contracts.attempts import AttemptExited, AttemptHung, AttemptProgressed, AttemptReady, AttemptRef, AttemptStarted
+from contracts.base import NAME_PATTERN, UUID_PATTERN, Reason, ReasonCode
+from contracts.deadletters import DeadReason
+from contracts.jobs import JobCancel, JobHold, JobRejected, JobRelease, JobSpec
+from contracts.nodes import NodePhase, NodeState
+from contracts.requests import ClaimReply, ClaimRequest, JobQuery, JobReply, JobsPage, JobsQuery
+from contracts.transfers import TransferCompleted
+from contracts.work import WorkStop
+from libs.bus import App, Call, Event, Invalid, Refused, Tx, actor_of
+from libs.db import Connection
+from libs.kit.clock import Clock
+from libs.kit.logs import get_logger
+from libs.telemetry import context
+from services.scheduler import reads, store
+from services.scheduler.core import admission, attempts, model, words
+from services.scheduler.core.jobs import decide
+from services.scheduler.effects import carry_out
+from services.scheduler.store import Stored
+from services.scheduler.tenants import TenantBook
+
+MAX_SPEC_BYTES = 64 * 1024
+MAX_NAME_CHARS = 256
+ACTOR = "scheduler"
+_NAME = re.compile(NAME_PATTERN)
+_UUID = re.compile(UUID_PATTERN)
+PgTx = Tx[Connection]
+
+
+@dataclass(frozen=True)
+class Scheduler:
+    """Handlers and what they share."""
+
+    book: TenantBook
+    limits: model.Limits
+    clock: Clock
+
+    def register(self, app: App[Connection]) -> None:
+        """The table of what is listened to."""
+        app.on(registry.JOBS_SUBMIT, self.on_submit, on_invalid=self.on_invalid_submission)
+        app.on(registry.JOBS_CANCEL, self.on_cancel)
+        app.on(registry.JOBS_HOLD, self.on_hold)
+        app.on(registry.JOBS_RELEASE, self.on_release)
+        app.on(registry.NODES_GRADED, self.on_node)
+        app.on(registry.NODES_SUSPECT, self.on_node)
+        app.on(registry.NODES_LOST, self.on_node)
+        app.on(registry.NODES_RETURNED, self.on_node)
+        app.on(registry.ATTEMPTS_STARTED, self.on_started)
+        app.on_batch(registry.ATTEMPTS_PROGRESSED, self.on_progressed)
+        app.on(registry.ATTEMPTS_READY, self.on_ready)
+        app.on(registry.ATTEMPTS_HUNG, self.on_hung)
+        app.on(registry.ATTEMPTS_EXITED, self.on_exited)
+        app.on(registry.TRANSFERS_COMPLETED, self.on_transfer_completed)
+        app.serve(registry.CALL_CLAIM, self.on_claim)
+        app.serve(registry.QUERY_JOBS, self.on_query_jobs)
+        app.serve(registry.QUERY_JOB, self.on_query_job)
+
+    # ---- submissions -------------------------------------------------------------------------------------------------
+
+    async def on_submit(self, tx: PgTx, event: Event[JobSpec]) -> None:
+        """Accept the job, refuse it with a reason, or do nothing when it is there already."""
+        spec, now = event.body, self.clock.now()
+        await store.lock_job_id(tx.conn, spec.job_id)
+        digest = body_sha256(spec)
+        known = await store.load_job(tx.conn, spec.job_id)
+        if known is not None and known.body_sha256 == digest:
+            return
+        reason = await self._refusal(tx, event, known, now)
+        if reason is not None:
+            self._reject(tx, event.key, event.id, spec.job_id, spec.name, reason, actor_of(event))
+            return
+        intent = await store.load_intent(tx.conn, spec.tenant, spec.job_id)
+        await store.delete_intent(tx.conn, spec.tenant, spec.job_id)
+        decision = admission.admit(spec, intent, now, self.limits)
+        trace = context.current()
+        stored = Stored(decision.job, digest, None if trace is None else trace.life)
+        await carry_out(tx, stored, decision, actor=actor_of(event), limits=self.limits, new=True)
+
+    async def _refusal(self, tx: PgTx, event: Event[JobSpec], known: Stored | None, now: datetime) -> Reason | None:
+        spec = event.body
+        size = len(spec.model_dump_json().encode())
+        if size > MAX_SPEC_BYTES:
+            return words.too_large(size, MAX_SPEC_BYTES)
+        tenant = self.book.get(event.key)
+        if known is not None and tenant is not None:
+            return words.job_id_reused(spec.job_id)
+        await store.lock_tenant(tx.conn, event.key)
+        shapes = await store.load_shapes(tx.conn)
+        standing = await store.load_standing(tx.conn, event.key, now)
+        return admission.refusal(spec, tenant, shapes, standing, now)
+
+    def _reject(
+        self, tx: PgTx, tenant: str, submission: str, job_id: str | None, name: str | None, reason: Reason, actor: str
+    ) -> None:
+        body = JobRejected(
+            submission_id=submission,
+            tenant=tenant,
+            job_id=job_id,
+            name=name,
+            reason=reason,
+            rejected_at=self.clock.now(),
+        )
+        get_logger().info("job.rejected", job=job_id, tenant=tenant, reason=reason.code, detail=reason.message)
+        tx.emit(registry.JOBS_REJECTED, body, key=tenant, subject=submission, sequence=1, actor=actor)
+
+    async def on_invalid_submission(self, tx: PgTx, invalid: Invalid) -> bool:
+        """Tell the sender of a body that is no job; False when there is nobody to tell."""
+        if invalid.id is None or _NAME.fullmatch(invalid.key) is None:
+            return False
+        mismatch = invalid.reason is DeadReason.KEY_MISMATCH
+        code = ReasonCode.TENANT_MISMATCH if mismatch else ReasonCode.INVALID
+        job_id, name = _named_in(invalid.data)
+        reason = words.reason(code, invalid.message)
+        self._reject(tx, invalid.key, invalid.id, job_id, name, reason, invalid.source or f"tenant/{invalid.key}")
+        return True
+
+    async def on_cancel(self, tx: PgTx, event: Event[JobCancel]) -> None:
+        """End the job, or remember to when it comes."""
+        stored = await self._job_of_tenant(tx, event.key, event.body.job_id)
+        if stored is None:
+            intent = await store.load_intent(tx.conn, event.key, event.body.job_id)
+            await self._remember(tx, event, replace(intent, cancel_reason=event.body.reason))
+        else:
+            await self._decide(tx, stored, model.Cancel(event.body.reason), actor_of(event))
+
+    async def on_hold(self, tx: PgTx, event: Event[JobHold]) -> None:
+        """Keep the job from being placed, or remember to when it comes."""
+        hold = model.Hold(event.time, event.body.reason)
+        stored = await self._job_of_tenant(tx, event.key, event.body.job_id)
+        if stored is None:
+            await self._remember_hold(tx, event, hold)
+        else:
+            await self._decide(tx, stored, hold, actor_of(event))
+
+    async def on_release(self, tx: PgTx, event: Event[JobRelease]) -> None:
+        """End a hold, also one that is still to come."""
+        release = model.Release(event.time)
+        stored = await self._job_of_tenant(tx, event.key, event.body.job_id)
+        if stored is None:
+            await self._remember_hold(tx, event, release)
+        else:
+            await self._decide(tx, stored, release, actor_of(event))
+
+    async def _job_of_tenant(self, tx: PgTx, tenant: str, job_id: str) -> Stored | None:
+        await store.lock_job_id(tx.conn, job_id)
+        stored = await store.load_job(tx.conn, job_id)
+        return stored if stored is not None and stored.job.spec.tenant == tenant else None
+
+    async def _remember_hold(
+        self, tx: PgTx, event: Event[JobHold] | Event[JobRelease], asked: model.Hold | model.Release
+    ) -> None:
+        intent = await store.load_intent(tx.conn, event.key, event.body.job_id)
+        if intent.hold_changed_at is None or asked.at > intent.hold_changed_at:
+            held = isinstance(asked, model.Hold)
+            reason = asked.reason if isinstance(asked, model.Hold) else ""
+            await self._remember(tx, event, replace(intent, held=held, hold_reason=reason, hold_changed_at=asked.at))
+
+    async def _remember(
+        self, tx: PgTx, event: Event[JobCancel] | Event[JobHold] | Event[JobRelease], intent: model.Intent
+    ) -> None:
+        await store.save_intent(tx.conn, event.key, event.body.job_id, intent, self.clock.now())
+
+    async def _decide(self, tx: PgTx, stored: Stored, event: model.Event, actor: str) -> None:
+        decision = decide(stored.job, event, self.clock.now(), self.limits)
+        await carry_out(tx, stored, decision, actor=actor, limits=self.limits)
+
+    # ---- attempts ----------------------------------------------------------------------------------------------------
+
+    async def on_claim(self, tx: PgTx, call: Call[ClaimRequest]) -> ClaimReply:
+        """A node takes up an offer."""
+        body = call.body
+        stored = await store.load_job(tx.conn, body.job_id)
+        if stored is None or stored.job.spec.tenant != body.tenant:
+            return ClaimReply(granted=False, message=f"job {body.job_id} of tenant {body.tenant} is not known")
+        claim = model.Claim(body.attempt, body.generation, body.member, body.node, body.incarnation, body.endpoint)
+        decision, reply = attempts.claim(stored.job, claim, self.clock.now(), self.limits)
+        await carry_out(tx, stored, decision, actor=f"node/{body.node}", limits=self.limits)
+        return reply
+
+    async def on_started(self, tx: PgTx, event: Event[AttemptStarted]) -> None:
+        """A process exists; one that may not is stopped."""
+        body = event.body
+        stored = await self._job_of_attempt(tx, body)
+        if stored is None:
+            self._stop_unknown(tx, body)
+        else:
+            await self._decide(tx, stored, model.Started(body.attempt, body.member, body.node), _node(body.node))
+
+    def _stop_unknown(self, tx: PgTx, body: AttemptStarted) -> None:
+        """A process of a job that is not there at all."""
+        stop = WorkStop(
+            job_id=body.job_id,
+            tenant=body.tenant,
+            attempt=body.attempt,
+            member=body.member,
+            grace_s=0,
+            reason=f"job {body.job_id} is not known to the scheduler",
+        )
+        get_logger().warning("attempt.unknown_job", job=body.job_id, node=body.node)
+        tx.emit(registry.WORK_STOP, stop, key=body.node, subject=body.job_id, sequence=1, actor=ACTOR)
+
+    async def on_ready(self, tx: PgTx, event: Event[AttemptReady]) -> None:
+        """An inference attempt serves."""
+        body = event.body
+        stored = await self._job_of_attempt(tx, body)
+        if stored is not None:
+            ready = model.Ready(body.attempt, body.member, body.node, body.endpoint)
+            await self._decide(tx, stored, ready, _node(body.node))
+
+    async def on_hung(self, tx: PgTx, event: Event[AttemptHung]) -> None:
+        """No progress for too long."""
+        body = event.body
+        stored = await self._job_of_attempt(tx, body)
+        if stored is not None:
+            hung = model.Hung(body.attempt, body.member, body.node, body.silent_s)
+            await self._decide(tx, stored, hung, _node(body.node))
+
+    async def on_exited(self, tx: PgTx, event: Event[AttemptExited]) -> None:
+        """A process group is gone."""
+        body = event.body
+        stored = await self._job_of_attempt(tx, body)
+        if stored is not None:
+            exited = model.Exited(body.attempt, body.member, body.node, body.cause, body.exit_code, body.message)
+            await self._decide(tx, stored, exited, _node(body.node))
+
+    async def on_progressed(self, tx: PgTx, events: Sequence[Event[AttemptProgressed]]) -> None:
+        """Keep the newest step of live attempts; no transition."""
+        steps = [
+            (event.body.job_id, event.body.attempt, max(point.step for point in event.body.points)) for event in events
+        ]
+        await store.save_progress(tx.conn, steps)
+
+    async def _job_of_attempt(self, tx: PgTx, body: AttemptRef) -> Stored | None:
+        stored = await store.load_job(tx.conn, body.job_id)
+        if stored is not None and stored.job.spec.tenant != body.tenant:
+            msg = f"job {body.job_id} belongs to another tenant than {body.tenant}"
+            raise Refused(msg)
+        return stored
+
+    # ---- nodes and datasets ------------------------------------------------------------------------------------------
+
+    async def on_node(self, tx: PgTx, event: Event[NodeState]) -> None:
+        """Keep the newest state; a lost or returned node changes the jobs that it holds."""
+        state = event.body
+        if not await store.save_node(tx.conn, state) or state.state is NodePhase.SUSPECT:
+            return
+        listed: dict[str, set[tuple[int, int]]] = {}
+        for held in state.attempts if state.state is NodePhase.READY else ():
+            listed.setdefault(held.job_id, set()).add((held.attempt, held.member))
+        for job_id in sorted({*await store.jobs_on_node(tx.conn, state.node), *listed}):
+            stored = await store.load_job(tx.conn, job_id)
+            if stored is None:
+                get_logger().warning("attempt.unknown_job", job=job_id, node=state.node)
+            elif state.state is NodePhase.LOST:
+                await self._decide(tx, stored, model.NodeLost(state.node, state.requeue_held), actor_of(event))
+            else:
+                back = model.NodeBack(state.node, frozenset(listed.get(job_id, ())), state.since)
+                await self._decide(tx, stored, back, actor_of(event))
+
+    async def on_transfer_completed(self, tx: PgTx, event: Event[TransferCompleted]) -> None:
+        """A dataset version is staged: jobs that wait for it may be placed."""
+        await store.add_dataset(tx.conn, event.body)
+
+    # ---- questions ---------------------------------------------------------------------------------------------------
+
+    async def on_query_jobs(self, tx: PgTx, call: Call[JobsQuery]) -> JobsPage:
+        """A page of jobs, newest first."""
+        return await reads.page_of_jobs(tx.conn, call.key, call.body)
+
+    async def on_query_job(self, tx: PgTx, call: Call[JobQuery]) -> JobReply:
+        """One job and its transitions."""
+        return await reads.one_job(tx.conn, call.key, call.body)
+
+
+def body_sha256(spec: JobSpec) -> str:
+    """Digest of a submission's content, whatever the order of its fields."""
+    text = json.dumps(spec.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _node(node: str) -> str:
+    return f"node/{node}"
+
+
+def _named_in(data: bytes) -> tuple[str | None, str | None]:
+    """The job_id and name of a body that failed, where they can be made out."""
+    try:
+        content: object = json.loads(data)
+    except ValueError:
+        return None, None
+    if not isinstance(content, dict):
+        return None, None
+    fields = cast("dict[str, object]", content)
+    job_id, name = fields.get("job_id"), fields.get("name")
+    return (
+        job_id if isinstance(job_id, str) and _UUID.fullmatch(job_id) else None,
+        name[:MAX_NAME_CHARS] if isinstance(name, str) else None,
+    )

@@ -1,0 +1,392 @@
+"""All SQL of the scheduler's handlers: jobs, intents, nodes, allocations, holdings, datasets.
+
+Functions take the connection of the caller's transaction. Rows are locked in one order everywhere: nodes, then jobs.
+"""
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from contracts.base import Reason, Tier
+from contracts.jobs import JobPhase, JobSpec, Outcome
+from contracts.nodes import NodePhase, NodeState
+from contracts.transfers import TransferCompleted
+from libs.db import Connection, Row
+from services.scheduler.core import quota
+from services.scheduler.core.admission import CardGroup, NodeShape
+from services.scheduler.core.model import Attempt, Intent, Job, Limits, MemberRun
+from services.scheduler.core.transitions import wake_at
+
+MAX_SHAPES = 10_000
+INTENT_KEEP_S = 8 * 24 * 3600  # longer than a submission can wait in JOBS_CMD
+
+_ATTEMPT = TypeAdapter(Attempt)
+_TENANT_LOCK = 0x0FB0
+_JOB_LOCK = 0x0FB1
+
+_SAVE_JOB = """
+    INSERT INTO jobs (job_id, tenant, name, spec, body_sha256, version, phase, outcome, reason, attempt, attempts,
+      failures, losses, cancel_requested, held, hold_changed_at, not_before, wake_at, progress_step, commit_ms,
+      commit_rolling, trace, submitted_at, updated_at)
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23,
+      $24)
+    ON CONFLICT (job_id) DO UPDATE SET version = excluded.version, phase = excluded.phase, outcome = excluded.outcome,
+      reason = excluded.reason, attempt = excluded.attempt, attempts = excluded.attempts,
+      failures = excluded.failures, losses = excluded.losses, cancel_requested = excluded.cancel_requested,
+      held = excluded.held, hold_changed_at = excluded.hold_changed_at, not_before = excluded.not_before,
+      wake_at = excluded.wake_at, progress_step = excluded.progress_step, updated_at = excluded.updated_at
+"""
+_SAVE_NODE = """
+    INSERT INTO nodes (node, version, state, incarnation, tier, cpu_milli, memory_bytes, cards, shape, requeue_held,
+      since)
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
+    ON CONFLICT (node) DO UPDATE SET version = excluded.version, state = excluded.state,
+      incarnation = excluded.incarnation, tier = excluded.tier, cpu_milli = excluded.cpu_milli,
+      memory_bytes = excluded.memory_bytes, cards = excluded.cards, shape = excluded.shape,
+      requeue_held = excluded.requeue_held, since = excluded.since
+    WHERE nodes.version < excluded.version
+    RETURNING true
+"""
+_SAVE_INTENT = """
+    INSERT INTO intents (tenant, job_id, cancel_reason, held, hold_reason, hold_changed_at, updated_at)
+    VALUES ($1, $2, $3, $4, $5, $6, $7)
+    ON CONFLICT (tenant, job_id) DO UPDATE SET cancel_reason = excluded.cancel_reason, held = excluded.held,
+      hold_reason = excluded.hold_reason, hold_changed_at = excluded.hold_changed_at, updated_at = excluded.updated_at
+"""
+_ENDED_MS = """
+    SELECT coalesce(sum(cards * greatest(0, floor(
+      extract(epoch FROM held_to - greatest(held_from, $2)) * 1000)))::numeric, 0)::text
+    FROM holdings WHERE tenant = $1 AND held_to > $2
+"""
+_QUEUED_MS = """
+    SELECT coalesce(sum(commit_ms), 0)::text FROM jobs
+    WHERE tenant = $1 AND phase <> 'finished' AND phase IN ('accepted', 'held', 'waiting')
+"""
+_LIVE = """
+    SELECT j.job_id, j.commit_ms, j.commit_rolling, h.cards, h.held_from, h.held_to
+    FROM jobs j LEFT JOIN holdings h ON h.job_id = j.job_id AND h.attempt = j.attempts
+    WHERE j.tenant = $1 AND j.phase <> 'finished' AND j.phase NOT IN ('accepted', 'held', 'waiting')
+    ORDER BY j.job_id
+"""
+_ALLOCATE = """
+    INSERT INTO allocations (job_id, attempt, member, node, cpu_milli, memory_bytes) VALUES ($1, $2, $3, $4, $5, $6)
+"""
+_ALLOCATE_CARDS = """
+    INSERT INTO allocated_cards (node, card, job_id, attempt, member)
+    SELECT $1, card, $3, $4, $5 FROM unnest($2::bigint[]) AS card
+    ON CONFLICT (node, card) DO NOTHING RETURNING card
+"""
+_OVERCOMMITTED = """
+    SELECT coalesce(sum(a.cpu_milli), 0) > n.cpu_milli OR coalesce(sum(a.memory_bytes), 0) > n.memory_bytes
+    FROM nodes n LEFT JOIN allocations a ON a.node = n.node WHERE n.node = $1 GROUP BY n.node
+"""
+_FREE = "DELETE FROM allocations WHERE job_id = $1 AND attempt = $2 AND member = $3"
+_END_HOLDING = """
+    UPDATE holdings SET held_to = greatest(held_from, $4)
+    WHERE job_id = $1 AND attempt = $2 AND member = $3 AND held_to IS NULL
+"""
+_PROGRESS = """
+    WITH locked AS (SELECT job_id FROM jobs WHERE job_id = ANY($1::text[]) ORDER BY job_id FOR UPDATE)
+    UPDATE jobs SET progress_step = greatest(jobs.progress_step, seen.step)
+    FROM (SELECT job_id, attempt, max(step) AS step
+      FROM unnest($1::text[], $2::bigint[], $3::bigint[]) AS points (job_id, attempt, step)
+      GROUP BY job_id, attempt) AS seen, locked
+    WHERE jobs.job_id = seen.job_id AND locked.job_id = seen.job_id
+      AND jobs.attempts = seen.attempt AND jobs.phase <> 'finished'
+      AND jobs.attempt IS NOT NULL
+"""
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A job with what only its row keeps: the digest of the submitted body and the trace of its life."""
+
+    job: Job
+    body_sha256: str
+    trace: str | None
+
+
+async def load_job(conn: Connection, job_id: str) -> Stored | None:
+    """One job, locked until the transaction ends."""
+    row = await conn.fetchrow("SELECT * FROM jobs WHERE job_id = $1 FOR UPDATE", job_id)
+    return None if row is None else to_stored(row)
+
+
+def to_stored(row: Row) -> Stored:
+    """A row of `jobs`."""
+    return Stored(to_job(row), str(row["body_sha256"]), row["trace"])
+
+
+def to_job(row: Row) -> Job:
+    """The job of a row of `jobs`."""
+    return Job(
+        spec=JobSpec.model_validate_json(row["spec"]),
+        version=row["version"],
+        phase=JobPhase(row["phase"]),
+        submitted_at=row["submitted_at"],
+        updated_at=row["updated_at"],
+        outcome=None if row["outcome"] is None else Outcome(row["outcome"]),
+        reason=None if row["reason"] is None else Reason.model_validate_json(row["reason"]),
+        attempt=None if row["attempt"] is None else _ATTEMPT.validate_json(row["attempt"]),
+        attempts=row["attempts"],
+        failures=row["failures"],
+        losses=row["losses"],
+        cancel_requested=row["cancel_requested"],
+        held=row["held"],
+        hold_changed_at=row["hold_changed_at"],
+        not_before=row["not_before"],
+        progress_step=row["progress_step"],
+    )
+
+
+async def save_job(conn: Connection, stored: Stored, limits: Limits) -> None:
+    """Write the job, and tell the cycle that it has changed."""
+    job, spec = stored.job, stored.job.spec
+    await conn.execute(
+        _SAVE_JOB,
+        spec.job_id,
+        spec.tenant,
+        spec.name,
+        spec.model_dump_json(),
+        stored.body_sha256,
+        job.version,
+        job.phase.value,
+        None if job.outcome is None else job.outcome.value,
+        None if job.reason is None else job.reason.model_dump_json(),
+        None if job.attempt is None else _ATTEMPT.dump_json(job.attempt).decode(),
+        job.attempts,
+        job.failures,
+        job.losses,
+        job.cancel_requested,
+        job.held,
+        job.hold_changed_at,
+        job.not_before,
+        wake_at(job, limits),
+        job.progress_step,
+        quota.commit_ms(spec),
+        quota.is_rolling(spec),
+        stored.trace,
+        job.submitted_at,
+        job.updated_at,
+    )
+    await note_change(conn, "job", spec.job_id)
+
+
+async def note_change(conn: Connection, kind: str, id_: str) -> None:
+    """Tell the cycle which row to read again."""
+    await conn.execute("INSERT INTO changes (kind, id) VALUES ($1, $2)", kind, id_)
+
+
+async def add_transition(conn: Connection, job: Job) -> None:
+    """Keep one published transition."""
+    await conn.execute(
+        "INSERT INTO transitions (job_id, version, state, attempt, reason, at) VALUES ($1, $2, $3, $4, $5, $6)",
+        job.spec.job_id,
+        job.version,
+        job.phase.value,
+        None if job.attempt is None else job.attempt.number,
+        None if job.reason is None else job.reason.model_dump_json(),
+        job.updated_at,
+    )
+
+
+# ---- submissions -----------------------------------------------------------------------------------------------------
+
+
+async def lock_tenant(conn: Connection, tenant: str) -> None:
+    """Let no other submission of the tenant be judged before this transaction ends."""
+    await conn.execute("SELECT pg_advisory_xact_lock($1, hashtext($2))", _TENANT_LOCK, tenant)
+
+
+async def lock_job_id(conn: Connection, job_id: str) -> None:
+    """Let no other command about this job, there or not, be judged before this transaction ends."""
+    await conn.execute("SELECT pg_advisory_xact_lock($1, hashtext($2))", _JOB_LOCK, job_id)
+
+
+async def load_intent(conn: Connection, tenant: str, job_id: str) -> Intent:
+    """What was asked of a job that is not there yet."""
+    row = await conn.fetchrow("SELECT * FROM intents WHERE tenant = $1 AND job_id = $2 FOR UPDATE", tenant, job_id)
+    if row is None:
+        return Intent()
+    return Intent(row["cancel_reason"], row["held"], row["hold_reason"], row["hold_changed_at"])
+
+
+async def save_intent(conn: Connection, tenant: str, job_id: str, intent: Intent, now: datetime) -> None:
+    """Keep what was asked until the job comes."""
+    await conn.execute(
+        _SAVE_INTENT,
+        tenant,
+        job_id,
+        intent.cancel_reason,
+        intent.held,
+        intent.hold_reason,
+        intent.hold_changed_at,
+        now,
+    )
+
+
+async def delete_intent(conn: Connection, tenant: str, job_id: str) -> None:
+    """The job has come."""
+    await conn.execute("DELETE FROM intents WHERE tenant = $1 AND job_id = $2", tenant, job_id)
+
+
+async def expire_intents(conn: Connection, now: datetime) -> None:
+    """Forget intents whose submission can no longer come."""
+    await conn.execute("DELETE FROM intents WHERE updated_at < $1", now - timedelta(seconds=INTENT_KEEP_S))
+
+
+async def load_standing(conn: Connection, tenant: str, now: datetime) -> quota.Standing:
+    """What counts against the tenant's GPU-hours."""
+    ended = await conn.fetchval(_ENDED_MS, tenant, quota.month_start(now))
+    queued = await conn.fetchval(_QUEUED_MS, tenant)
+    live: dict[str, quota.Commitment] = {}
+    for row in await conn.fetch(_LIVE, tenant):
+        known = live.get(row["job_id"], quota.Commitment(row["commit_ms"], row["commit_rolling"]))
+        holdings = known.holdings
+        if row["held_from"] is not None:
+            holdings = (*holdings, quota.Holding(row["cards"], row["held_from"], row["held_to"]))
+        live[row["job_id"]] = quota.Commitment(known.commit_ms, known.rolling, holdings)
+    return quota.Standing(int(ended), int(queued), tuple(live.values()))
+
+
+# ---- nodes -----------------------------------------------------------------------------------------------------------
+
+
+async def load_shapes(conn: Connection) -> tuple[NodeShape, ...]:
+    """The different shapes of all nodes ever announced."""
+    query = "SELECT DISTINCT tier, cpu_milli, memory_bytes, shape FROM nodes LIMIT $1"
+    return tuple(
+        NodeShape(
+            Tier(row["tier"]),
+            row["cpu_milli"],
+            row["memory_bytes"],
+            tuple(CardGroup(model, memory, count) for model, memory, count in json.loads(row["shape"])),
+        )
+        for row in await conn.fetch(query, MAX_SHAPES)
+    )
+
+
+async def save_node(conn: Connection, state: NodeState) -> bool:
+    """Keep the newest state of a node; False when a newer one is there."""
+    facts = state.facts
+    counts: dict[tuple[str, int], int] = {}
+    for card in facts.cards:
+        counts[card.model, card.memory_bytes] = counts.get((card.model, card.memory_bytes), 0) + 1
+    newest = await conn.fetchval(
+        _SAVE_NODE,
+        state.node,
+        state.version,
+        state.state.value,
+        state.incarnation,
+        facts.tier.value,
+        facts.cpu_milli,
+        facts.memory_bytes,
+        json.dumps([[card.index, card.model, card.memory_bytes] for card in facts.cards]),
+        json.dumps([[*kind, count] for kind, count in sorted(counts.items())]),
+        state.requeue_held,
+        state.since,
+    )
+    if newest:
+        await note_change(conn, "node", state.node)
+    return bool(newest)
+
+
+@dataclass(frozen=True)
+class NodeHead:
+    """What a placement is checked against."""
+
+    version: int
+    state: NodePhase
+
+
+async def lock_node(conn: Connection, node: str) -> NodeHead | None:
+    """A node, locked until the transaction ends: no other state of it and no other allocation comes between."""
+    row = await conn.fetchrow("SELECT version, state FROM nodes WHERE node = $1 FOR UPDATE", node)
+    return None if row is None else NodeHead(row["version"], NodePhase(row["state"]))
+
+
+async def overcommitted(conn: Connection, node: str) -> bool:
+    """Whether the allocations of a node ask more processors or memory than it has."""
+    return bool(await conn.fetchval(_OVERCOMMITTED, node))
+
+
+async def jobs_on_node(conn: Connection, node: str) -> list[str]:
+    """Jobs with a member on the node, in order of id."""
+    rows = await conn.fetch("SELECT DISTINCT job_id FROM allocations WHERE node = $1 ORDER BY job_id", node)
+    return [str(row["job_id"]) for row in rows]
+
+
+# ---- allocations and holdings ----------------------------------------------------------------------------------------
+
+
+async def allocate(conn: Connection, job: Job, attempt: int, member: MemberRun) -> bool:
+    """Give the member its cards; False when one of them is taken."""
+    asked = job.spec.resources
+    await conn.execute(
+        _ALLOCATE,
+        job.spec.job_id,
+        attempt,
+        member.index,
+        member.seat.node,
+        asked.cpu_milli,
+        asked.memory_bytes + asked.huge_pages_bytes,
+    )
+    rows = await conn.fetch(
+        _ALLOCATE_CARDS,
+        member.seat.node,
+        list(member.seat.cards),
+        job.spec.job_id,
+        attempt,
+        member.index,
+    )
+    await note_change(conn, "node", member.seat.node)
+    return len(rows) == len(member.seat.cards)
+
+
+async def free(conn: Connection, job_id: str, attempt: int, member: MemberRun, at: datetime) -> None:
+    """Take the cards back and close the holding."""
+    await conn.execute(_FREE, job_id, attempt, member.index)
+    await conn.execute(_END_HOLDING, job_id, attempt, member.index, at)
+    await note_change(conn, "node", member.seat.node)
+
+
+async def charge(conn: Connection, job: Job, attempt: int, member: MemberRun, at: datetime) -> None:
+    """Open the holding of a member."""
+    await conn.execute(
+        "INSERT INTO holdings (job_id, attempt, member, tenant, cards, held_from) VALUES ($1, $2, $3, $4, $5, $6)",
+        job.spec.job_id,
+        attempt,
+        member.index,
+        job.spec.tenant,
+        len(member.seat.cards),
+        at,
+    )
+
+
+async def save_progress(conn: Connection, points: Iterable[tuple[str, int, int]]) -> None:
+    """Raise the step of live attempts: (job, attempt, step) each."""
+    columns: Sequence[tuple[Any, ...]] = list(zip(*points, strict=True))
+    if columns:
+        await conn.execute(_PROGRESS, *(list(column) for column in columns))
+
+
+async def add_dataset(conn: Connection, done: TransferCompleted) -> None:
+    """A dataset version is staged."""
+    dataset = done.dataset
+    await conn.execute(
+        "INSERT INTO datasets (tenant, name, version) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING",
+        done.tenant,
+        dataset.name,
+        dataset.version,
+    )
+    await note_change(conn, "dataset", f"{done.tenant}/{dataset.name}/{dataset.version}")
+
+
+async def due_jobs(conn: Connection, now: datetime, limit: int) -> list[str]:
+    """Jobs one of whose deadlines has passed, the longest overdue first."""
+    rows = await conn.fetch("SELECT job_id FROM jobs WHERE wake_at <= $1 ORDER BY wake_at LIMIT $2", now, limit)
+    return [str(row["job_id"]) for row in rows]

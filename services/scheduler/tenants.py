@@ -1,0 +1,150 @@
+"""Tenants: one versioned YAML file each, read at the start and again when a file changes.
+
+A file that is wrong stops the start; a wrong change later is logged and the last good state is kept.
+"""
+
+from dataclasses import dataclass, field
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+from typing import Annotated, Any
+
+import yaml
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from contracts.base import Name, Priority
+from libs.kit.logs import get_logger
+from services.scheduler.core.quota import Quotas, Tenant
+from services.scheduler.core.words import MS_PER_HOUR
+
+MAX_GPU_HOURS = 10**12
+MAX_TENANTS = 10_000
+
+
+class TenantFileError(Exception):
+    """A tenant file is wrong; the message names file, field, value and what was expected."""
+
+
+def _hours(value: object) -> Decimal:
+    """An exact number of hours; a YAML float is taken as it is written."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str | Decimal):
+        msg = "expected a number of hours, such as 50 or 0.5"
+        raise ValueError(msg)  # noqa: TRY004 - pydantic turns ValueError into a field error
+    try:
+        return Decimal(str(value))
+    except InvalidOperation as error:
+        msg = "expected a number of hours, such as 50 or 0.5"
+        raise ValueError(msg) from error
+
+
+class _QuotasFile(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    gpu_hours_month: Annotated[Decimal, BeforeValidator(_hours), Field(ge=0, le=MAX_GPU_HOURS)]
+    cards: Annotated[int, Field(ge=0, le=10**9)]
+    concurrent_jobs: Annotated[int, Field(ge=0, le=10**9)]
+    top_priority: Annotated[Priority, Field(strict=False)]
+
+
+class _TenantFile(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    tenant: Name
+    version: Annotated[int, Field(ge=1)]
+    quotas: _QuotasFile
+
+
+def read_tenants(folder: Path) -> dict[str, Tenant]:
+    """All tenants of the folder's `*.yaml` files. Raises TenantFileError."""
+    if not folder.is_dir():
+        msg = f"FARSIDE_TENANTS is {folder}: expected a folder with one YAML file for each tenant"
+        raise TenantFileError(msg)
+    files = sorted(folder.glob("*.yaml"))
+    if len(files) > MAX_TENANTS:
+        msg = f"{folder} holds {len(files)} tenant files, the limit is {MAX_TENANTS}"
+        raise TenantFileError(msg)
+    tenants: dict[str, Tenant] = {}
+    for path in files:
+        tenant = _read(path)
+        if tenant.tenant in tenants:
+            msg = f"{path}: field tenant is {tenant.tenant!r}, which another file of the folder states too"
+            raise TenantFileError(msg)
+        tenants[tenant.tenant] = tenant
+    return tenants
+
+
+def _read(path: Path) -> Tenant:
+    try:
+        content: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        msg = f"{path}: not readable as YAML: {' '.join(str(error).split())}"
+        raise TenantFileError(msg) from error
+    try:
+        parsed = _TenantFile.model_validate(content)
+    except ValidationError as error:
+        raise TenantFileError(_explain(path, error)) from error
+    quotas = parsed.quotas
+    return Tenant(
+        tenant=parsed.tenant,
+        version=parsed.version,
+        quotas=Quotas(
+            gpu_ms_month=int(quotas.gpu_hours_month * MS_PER_HOUR),
+            cards=quotas.cards,
+            concurrent_jobs=quotas.concurrent_jobs,
+            top_priority=quotas.top_priority,
+        ),
+    )
+
+
+def _explain(path: Path, error: ValidationError) -> str:
+    lines: list[str] = []
+    for problem in error.errors():
+        where = ".".join(str(part) for part in problem["loc"]) or "the file"
+        value = "" if problem["type"] == "missing" else f" is {problem['input']!r}"
+        lines.append(f"field {where}{value}: {problem['msg']}")
+    return f"{path}: {'; '.join(lines)}"
+
+
+@dataclass
+class TenantBook:
+    """The tenants as of the last good reading of `folder`."""
+
+    folder: Path
+    tenants: dict[str, Tenant] = field(default_factory=dict[str, Tenant])
+    _seen: tuple[tuple[str, int, int], ...] = ()
+
+    @classmethod
+    def read(cls, folder: Path) -> "TenantBook":
+        """Read all files of `folder`. Raises TenantFileError."""
+        book = cls(folder)
+        book._seen = book._signature()
+        book.tenants = read_tenants(folder)
+        return book
+
+    def refresh(self) -> bool:
+        """Read again if a file has changed; True when the tenants are other than before."""
+        signature = self._signature()
+        if signature == self._seen:
+            return False
+        before = self.tenants
+        self._seen = signature
+        try:
+            self.tenants = read_tenants(self.folder)
+        except TenantFileError as error:
+            get_logger().error("tenants.refused", error=str(error))
+            return False
+        get_logger().info("tenants.read", tenants=sorted(self.tenants))
+        return self.tenants != before
+
+    def get(self, tenant: str) -> Tenant | None:
+        """One tenant, or None."""
+        return self.tenants.get(tenant)
+
+    def _signature(self) -> tuple[tuple[str, int, int], ...]:
+        found: list[tuple[str, int, int]] = []
+        for path in sorted(self.folder.glob("*.yaml")):
+            try:
+                status = path.stat()
+            except OSError:
+                continue
+            found.append((path.name, status.st_mtime_ns, status.st_size))
+        return tuple(found)
