@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
-from contracts.base import Tier
 from contracts.nodes import NodePhase
-from contracts.registry import INVENTORY, SCHEDULER, SERVICES
+from contracts.registry import INVENTORY, SCHEDULER
 from deploy.local.bus import Bus
 from deploy.local.config import BUCKET, Config
+from deploy.local.fleet import Node
 from deploy.local.part import Part, Phase
 from deploy.local.process import Command
 from libs.db import service_dsn
@@ -21,30 +21,7 @@ GIB = 1024**3
 DOMAIN = "hub"
 CARD_MODEL = "H200"
 CARD_BYTES = 141 * GIB
-TENANTS_DIR = Path(__file__).with_name("tenants")
 VERSION = version("farside")
-
-
-@dataclass(frozen=True)
-class Node:
-    """A node of the local fleet with `cards` declared ones; remote nodes reach the hub through the leaf."""
-
-    name: str
-    tier: Tier
-    cards: int
-
-    @property
-    def behind_leaf(self) -> bool:
-        """Whether its agent speaks to the leaf node."""
-        return self.tier is Tier.REMOTE
-
-
-NODES = (
-    Node("central-1", Tier.CENTRAL, 2),
-    Node("central-2", Tier.CENTRAL, 2),
-    Node("remote-1", Tier.REMOTE, 1),
-    Node("remote-2", Tier.REMOTE, 1),
-)
 
 
 @dataclass(frozen=True)
@@ -139,8 +116,3 @@ def _python(config: Config, part: str, module: str, env: Mapping[str, str], over
     own = overrides.part_env.get(part, {})
     variables = {**inherited, **shared, **env, **overrides.env, **own}
     return Command([sys.executable, "-m", module], variables)
-
-
-def names(nodes: tuple[Node, ...] = NODES) -> tuple[str, ...]:
-    """Every part and step of the stack, in the order in which they are shown."""
-    return ("postgres", "nats", "leaf", "seaweed", "provision", *SERVICES, *(node.name for node in nodes))

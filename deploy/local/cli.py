@@ -10,12 +10,10 @@ from typing import Any
 import click
 
 from contracts.registry import SERVICES
-from deploy.local import apps, control, foreground, lag
+from deploy.local import background, control, fleet
 from deploy.local.config import DIR_VARIABLE, read_stack_file, stack_dir
 from deploy.local.errors import StackError
-from deploy.local.lag import Lag
 from deploy.local.ports import PORTS
-from deploy.local.stack import Stack
 from libs.cli.errors import CliError, FileError, UnreachableError
 from libs.kit import logs
 
@@ -23,6 +21,7 @@ COLUMNS = ("PART", "STATE", "PID", "RESTARTS", "UP", "VERSION", "PENDING", "OUTB
 
 dir_option = click.option(
     "--dir",
+    "--stack",
     "directory",
     envvar=DIR_VARIABLE,
     type=click.Path(file_okay=False, path_type=Path),
@@ -44,7 +43,7 @@ def _say(line: str) -> None:
 @click.option(
     "--tenants",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
-    default=apps.TENANTS_DIR,
+    default=fleet.TENANTS_DIR,
     help="Folder with one YAML file a tenant.",
 )
 def up(
@@ -83,11 +82,8 @@ def up(
             return
         if detach:
             arguments = _arguments(where, only, ports, variables, tenants)
-            sys.exit(foreground.detach(where, arguments, _say))
-        env, part_env = _variables(variables)
-        options: dict[str, Any] = {"env": env, "part_env": part_env, "ports": _ports(ports), "tenants": tenants}
-        stack = Stack(where, parts=only or None, say=_say, **options)
-        sys.exit(asyncio.run(foreground.supervise(stack, _say)))
+            sys.exit(background.detach(where, arguments, _say))
+        sys.exit(_foreground(where, only, ports, variables, tenants))
     except StackError as error:
         raise CliError(str(error)) from None
 
@@ -104,7 +100,7 @@ def down(parts: tuple[str, ...], directory: Path | None) -> None:
     try:
         if parts:
             _each(where, "stop_part", parts)
-        elif foreground.end(where):
+        elif background.end(where):
             _say(f"the stack in {where} is down; its data stays")
         else:
             _say(f"the stack in {where} is down already")
@@ -121,6 +117,8 @@ def status(directory: Path | None, *, as_json: bool) -> None:
     PENDING are messages stored for the part and not yet acknowledged by it, OUTBOX are its own messages not yet
     published; a dash stands where nobody could say.
     """
+    from deploy.local import lag  # noqa: PLC0415 - it brings the bus along, which `down` can do without
+
     where = stack_dir(directory)
     logs.configure("status", "error")
     try:
@@ -130,11 +128,20 @@ def status(directory: Path | None, *, as_json: bool) -> None:
         raise UnreachableError(str(error)) from None
     services = [name for name in SERVICES if name in facts["parts"]]
     lags = asyncio.run(lag.measure(facts["nats_url"], where, services, facts["nodes"]))
-    rows = [{**part, **vars(lags.get(part["name"], Lag(None, None)))} for part in reply["parts"]]
+    rows = [{**part, **vars(lags.get(part["name"], lag.Lag(None, None)))} for part in reply["parts"]]
     if as_json:
         click.echo(json.dumps({"directory": str(where), **reply, "parts": rows}))
     else:
         click.echo(_table(rows))
+
+
+def _foreground(
+    where: Path, only: tuple[str, ...], ports: tuple[str, ...], variables: tuple[str, ...], tenants: Path
+) -> int:
+    from deploy.local.foreground import Wishes, run  # noqa: PLC0415 - half a second that `down` can do without
+
+    env, part_env = _variables(variables)
+    return run(where, Wishes(only, _ports(ports), env, part_env, tenants), _say)
 
 
 def _runs(where: Path) -> bool:
@@ -167,8 +174,8 @@ def _variables(words: tuple[str, ...]) -> tuple[dict[str, str], dict[str, dict[s
     for word in words:
         name, equals, value = word.partition("=")
         part, colon, own = name.partition(":")
-        if not equals or (colon and part not in apps.names()):
-            msg = f"--set {word}: expected NAME=VALUE, or PART:NAME=VALUE with PART one of {', '.join(apps.names())}"
+        if not equals or (colon and part not in fleet.names()):
+            msg = f"--set {word}: expected NAME=VALUE, or PART:NAME=VALUE with PART one of {', '.join(fleet.names())}"
             raise FileError(msg)
         target = single.setdefault(part, {}) if colon else shared
         target[own or name] = value

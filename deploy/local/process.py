@@ -13,11 +13,11 @@ from pathlib import Path
 
 import psutil
 
+from deploy.local.fleet import REPOSITORY
 from deploy.local.identity import Identity, identity
 from deploy.local.users import OsUser
 
 LAUNCHER = Path(__file__).with_name("launch.py")
-REPOSITORY = Path(__file__).parents[2]
 KILL_WAIT_S = 5.0
 TAIL_LINES = 20
 TAIL_BYTES = 16 * 1024

@@ -12,9 +12,10 @@ from pathlib import Path
 from deploy.local import seaweed
 from deploy.local.config import NATS_USER, SUPERUSER, Config, write_private
 from deploy.local.errors import PartFailedError, StackError
+from deploy.local.fleet import REPOSITORY
 from deploy.local.part import Part, Phase, answers, http_get
 from deploy.local.ports import LOOPBACK
-from deploy.local.process import REPOSITORY, Command, describe_exit, spawn
+from deploy.local.process import Command, describe_exit, spawn
 from deploy.local.users import OsUser, postgres_user
 from libs.db import is_transient
 from libs.db.pool import connect_once

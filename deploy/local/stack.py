@@ -18,10 +18,11 @@ from typing import Any, Self
 
 from contracts.registry import SERVICES
 from deploy.local import apps, control, leftovers, servers
-from deploy.local.apps import NODES, Node, Overrides
+from deploy.local.apps import Overrides
 from deploy.local.bus import Bus
 from deploy.local.config import Config, lock, prepare_config, stack_dir, write_stack_file
 from deploy.local.errors import PartFailedError, StackError
+from deploy.local.fleet import NODES, TENANTS_DIR, Node, names
 from deploy.local.identity import Identity, identity
 from deploy.local.keeper import Hooks, Keeper
 from deploy.local.part import Part, PartState, PartStatus, Phase, Step
@@ -36,7 +37,7 @@ def _silent(_line: str) -> None:
 class Stack:
     """One stack in one folder.
 
-    `parts` limits it to some parts (names as in `apps.names`), `env` and `part_env` add variables to all of Farside's
+    `parts` limits it to some parts (`fleet.names` lists them), `env` and `part_env` add variables to all of Farside's
     processes or to single ones, `ports` fixes ports by name, `leaf_remote_port` puts a proxy between leaf and hub,
     `say` gets a line for each thing that happens.
     """
@@ -50,12 +51,12 @@ class Stack:
         env: Mapping[str, str] | None = None,
         part_env: Mapping[str, Mapping[str, str]] | None = None,
         ports: Mapping[str, int] | None = None,
-        tenants: Path = apps.TENANTS_DIR,
+        tenants: Path = TENANTS_DIR,
         leaf_remote_port: int | None = None,
         say: Callable[[str], None] = _silent,
     ) -> None:
         self.directory = stack_dir(directory)
-        self.parts = _selected(parts, apps.names(nodes))
+        self.parts = _selected(parts, names(nodes))
         self.nodes = tuple(node for node in nodes if node.name in self.parts)
         self.stop_asked = asyncio.Event()
         self._overrides = Overrides(env or {}, part_env or {}, tenants.resolve())

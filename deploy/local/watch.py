@@ -6,7 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from deploy.local.process import REPOSITORY, Child
+from deploy.local.fleet import REPOSITORY
+from deploy.local.process import Child
 from deploy.local.reaper import GOODBYE
 
 GOODBYE_WAIT_S = 10.0

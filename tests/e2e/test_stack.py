@@ -28,7 +28,9 @@ from deploy.local.config import read_stack_file
 from deploy.local.errors import PartFailedError, StackError
 from deploy.local.part import PartState
 from deploy.local.ports import choose_ports
+from deploy.local.process import Command
 from deploy.local.stack import Stack
+from deploy.local.users import OsUser
 from libs.bus.client import Client
 from libs.db import connect_once
 from libs.objects.model import StoreConfig
@@ -355,13 +357,23 @@ def _states(home: Path) -> dict[str, str]:
 
 
 async def test_an_ordinary_user_needs_nothing_more(home: Path) -> None:
-    """As root, this is tried as `nobody`; else the user who runs the tests is ordinary already."""
-    options: dict[str, Any] = {}
+    """As root, this is tried as `nobody` (who keeps the right to read an installation in root's home)."""
+    user = None
     if os.geteuid() == 0:
         nobody = pwd.getpwnam("nobody")
         os.chown(home, nobody.pw_uid, nobody.pw_gid)
-        options = {"user": "nobody", "group": nobody.pw_gid, "extra_groups": []}
-    code, _, err = run("up", "--detach", *only(*SERVERS), directory=home, **options)
-    assert code == 0, err
-    assert run("down", directory=home, **options)[0] == 0
+        user = OsUser(nobody.pw_uid, nobody.pw_gid, keep_dac=True)
+    words = [sys.executable, "-m", "deploy.local.cli"]
+    commands = [["up", "--detach", *only(*SERVERS)], ["status"], ["down"]]
+    for command in commands:
+        argv = [*words, command[0], "--dir", str(home), *command[1:]]
+        _run_as(user, argv)
+        owners = {psutil.Process(pid).uids().effective for pid in using(home)}
+        assert owners <= {os.geteuid() if user is None else user.uid}
     await nothing_left(home)
+
+
+def _run_as(user: OsUser | None, argv: list[str]) -> None:
+    launched = Command(argv, dict(os.environ), user=user).launched()
+    done = subprocess.run(launched, cwd=REPOSITORY, capture_output=True, text=True, check=False, timeout=UP_S)
+    assert done.returncode == 0, done.stderr
