@@ -1,0 +1,36 @@
+"""Each service's own App, put together as its `__main__` does, but connected to nothing."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+from contracts import registry
+from libs.bus import App, PgLedger
+from services.checkpoint.app import build as build_checkpoint
+from services.checkpoint.settings import CheckpointSettings
+from services.inventory.app import build as build_inventory
+from services.inventory.settings import InventorySettings
+from services.scheduler.app import build as build_scheduler
+from services.scheduler.settings import SchedulerSettings
+
+DSN = "postgresql://nobody@127.0.0.1/nothing"
+NOTHING = cast("Any", None)
+
+
+def _checkpoint(_: Path) -> App[Any]:
+    return build_checkpoint(CheckpointSettings(pg_dsn=DSN), PgLedger(NOTHING, registry.CHECKPOINT), NOTHING)
+
+
+def _inventory(_: Path) -> App[Any]:
+    return build_inventory(InventorySettings(pg_dsn=DSN), PgLedger(NOTHING, registry.INVENTORY))
+
+
+def _scheduler(_: Path) -> App[Any]:
+    return build_scheduler(SchedulerSettings(pg_dsn=DSN), PgLedger(NOTHING, registry.SCHEDULER), NOTHING)
+
+
+BUILD: dict[str, Callable[[Path], App[Any]]] = {
+    registry.CHECKPOINT: _checkpoint,
+    registry.INVENTORY: _inventory,
+    registry.SCHEDULER: _scheduler,
+}
