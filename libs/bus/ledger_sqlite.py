@@ -25,21 +25,21 @@ PRUNE_LIMIT = 10_000
 _SCHEMA = """
     CREATE TABLE IF NOT EXISTS inbox (
       consumer TEXT NOT NULL, key TEXT NOT NULL, source TEXT NOT NULL, id TEXT NOT NULL,
-      taken_at REAL NOT NULL DEFAULT (unixepoch('subsec')),
+      taken_at REAL NOT NULL DEFAULT (unixepoch()),
       PRIMARY KEY (consumer, key, source, id)
     ) WITHOUT ROWID;
     CREATE TABLE IF NOT EXISTS outbox (
       number INTEGER PRIMARY KEY AUTOINCREMENT,
       id TEXT NOT NULL UNIQUE, aggregate TEXT NOT NULL, stream TEXT NOT NULL, subject TEXT NOT NULL,
       headers TEXT NOT NULL, data BLOB NOT NULL,
-      created_at REAL NOT NULL DEFAULT (unixepoch('subsec')),
+      created_at REAL NOT NULL DEFAULT (unixepoch()),
       published_at REAL, parked_at REAL, parked_reason TEXT
     );
     CREATE INDEX IF NOT EXISTS outbox_waiting ON outbox (number) WHERE published_at IS NULL AND parked_at IS NULL;
     CREATE TABLE IF NOT EXISTS failures (
       consumer TEXT NOT NULL, stream TEXT NOT NULL, sequence INTEGER NOT NULL,
       failures INTEGER NOT NULL, message TEXT NOT NULL,
-      failed_at REAL NOT NULL DEFAULT (unixepoch('subsec')),
+      failed_at REAL NOT NULL DEFAULT (unixepoch()),
       PRIMARY KEY (consumer, stream, sequence)
     ) WITHOUT ROWID;
     CREATE TABLE IF NOT EXISTS schema_migrations (
@@ -60,7 +60,7 @@ _WAITING = """
 _COUNT_FAILURE = """
     INSERT INTO failures (consumer, stream, sequence, failures, message) VALUES (?, ?, ?, 1, ?)
     ON CONFLICT (consumer, stream, sequence)
-    DO UPDATE SET failures = failures + 1, message = excluded.message, failed_at = unixepoch('subsec')
+    DO UPDATE SET failures = failures + 1, message = excluded.message, failed_at = unixepoch()
     RETURNING failures
 """
 _COUNTS = """
@@ -69,9 +69,9 @@ _COUNTS = """
 """
 _PRUNE_OUTBOX = """
     DELETE FROM outbox WHERE number IN (
-      SELECT number FROM outbox WHERE published_at < unixepoch('subsec') - ? LIMIT ?)
+      SELECT number FROM outbox WHERE published_at < unixepoch() - ? LIMIT ?)
 """
-_PRUNE_INBOX = "DELETE FROM inbox WHERE taken_at < unixepoch('subsec') - ?"
+_PRUNE_INBOX = "DELETE FROM inbox WHERE taken_at < unixepoch() - ?"
 
 
 class SqliteLedger:
@@ -186,13 +186,13 @@ class SqliteLedger:
 
     async def mark_published(self, numbers: Sequence[int]) -> None:
         """Mark rows whose PubAck has come."""
-        query = "UPDATE outbox SET published_at = unixepoch('subsec') WHERE number IN (SELECT value FROM json_each(?))"
+        query = "UPDATE outbox SET published_at = unixepoch() WHERE number IN (SELECT value FROM json_each(?))"
         async with self._locked():
             self._connection.execute(query, (json.dumps(list(numbers)),))
 
     async def park(self, number: int, reason: str) -> None:
         """Put a row aside that the bus refuses for good."""
-        query = "UPDATE outbox SET parked_at = unixepoch('subsec'), parked_reason = ? WHERE number = ?"
+        query = "UPDATE outbox SET parked_at = unixepoch(), parked_reason = ? WHERE number = ?"
         async with self._locked():
             self._connection.execute(query, (reason, number))
 
@@ -207,7 +207,7 @@ class SqliteLedger:
         async with self._locked():
             self._connection.execute(_PRUNE_OUTBOX, (outbox_keep_s, PRUNE_LIMIT))
             self._connection.execute(_PRUNE_INBOX, (inbox_keep_s,))
-            self._connection.execute("DELETE FROM failures WHERE failed_at < unixepoch('subsec') - ?", (inbox_keep_s,))
+            self._connection.execute("DELETE FROM failures WHERE failed_at < unixepoch() - ?", (inbox_keep_s,))
 
     async def ping(self) -> None:
         """Raise unless the file can be read."""
