@@ -15,6 +15,7 @@ from deploy.local.config import DIR_VARIABLE, read_stack_file, stack_dir
 from deploy.local.errors import StackError
 from deploy.local.ports import PORTS
 from libs.cli.errors import CliError, FileError, UnreachableError
+from libs.cli.manual import Manual
 from libs.kit import logs
 
 COLUMNS = ("PART", "STATE", "PID", "RESTARTS", "UP", "VERSION", "PENDING", "OUTBOX", "WHERE")
@@ -33,7 +34,7 @@ def _say(line: str) -> None:
     click.echo(line, err=True)
 
 
-@click.command(short_help="Start the local stack.")
+@click.command(cls=Manual, short_help="Start the local stack.")
 @click.argument("parts", nargs=-1)
 @dir_option
 @click.option("-d", "--detach", is_flag=True, help="Leave it running in the background; return when all is up.")
@@ -56,7 +57,7 @@ def up(
     variables: tuple[str, ...],
     tenants: Path,
 ) -> None:
-    r"""Start the local stack and keep it up until ctrl-C or `farside down`.
+    """Start the local stack and keep it up until ctrl-C or `farside down`.
 
     PostgreSQL, a NATS hub with a leaf node, SeaweedFS, the services, two central and two remote agents run as separate
     processes on the loopback. A part that dies is started again. Logs are in DIR/logs, one file a part; addresses and
@@ -64,12 +65,12 @@ def up(
 
     With PARTS: start those parts of the running stack again that `farside down PARTS` has stopped.
 
-    \b
     Examples:
       farside up
       farside up --detach --dir /srv/farside
       farside up --set FARSIDE_LEASE_S=20 --set FARSIDE_LOST_S=30
       farside up --only nats --only postgres --port nats=4222
+
     """
     where = stack_dir(directory)
     logs.configure("stack", "error")
@@ -88,7 +89,7 @@ def up(
         raise CliError(str(error)) from None
 
 
-@click.command(short_help="Stop the local stack; its data stays.")
+@click.command(cls=Manual, short_help="Stop the local stack; its data stays.")
 @click.argument("parts", nargs=-1)
 @dir_option
 def down(parts: tuple[str, ...], directory: Path | None) -> None:
@@ -108,7 +109,7 @@ def down(parts: tuple[str, ...], directory: Path | None) -> None:
         raise CliError(str(error)) from None
 
 
-@click.command(short_help="Show each part of the stack, its version and its lag.")
+@click.command(cls=Manual, short_help="Show each part of the stack, its version and its lag.")
 @dir_option
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
 def status(directory: Path | None, *, as_json: bool) -> None:
