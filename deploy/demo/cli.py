@@ -81,7 +81,7 @@ def _finish(found: Findings, seconds: float, *, as_json: bool) -> None:
 
 async def _demo(found: Findings, say: Callable[[str], None]) -> Picture | None:
     """The story on a stack in a folder of its own; what goes wrong is put into the findings."""
-    logs.configure("demo", "critical")
+    logs.configure("demo", "error")
     task = asyncio.current_task()
     assert task is not None
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)

@@ -15,10 +15,10 @@ T = TypeVar("T")
 DEFAULT_TENANT_VARIABLE = "FARSIDE_TENANT"
 
 
-def stack(function: Callable[P, T]) -> Callable[P, T]:
-    """`--stack DIR`: which stack to talk to."""
+def _stack(function: Callable[P, T], *names: str) -> Callable[P, T]:
     option = click.option(
-        "--stack",
+        *names,
+        "stack",
         type=click.Path(path_type=Path, file_okay=False),
         metavar="DIR",
         help="Directory of the stack to talk to [default: FARSIDE_DIR, else var].",
@@ -32,8 +32,13 @@ def json_flag(function: Callable[P, T]) -> Callable[P, T]:
 
 
 def common(function: Callable[P, T]) -> Callable[P, T]:
-    """`--stack` and `--json`."""
-    return stack(json_flag(function))
+    """Which stack to talk to (`--stack`, or `--dir` as in `farside up`), and `--json`."""
+    return _stack(json_flag(function), "--stack", "--dir")
+
+
+def common_with_code(function: Callable[P, T]) -> Callable[P, T]:
+    """As `common`, for commands whose `--dir` is the job's code."""
+    return _stack(json_flag(function), "--stack")
 
 
 def acting_tenant(function: Callable[P, T]) -> Callable[P, T]:

@@ -30,7 +30,7 @@ T = TypeVar("T")
 REQUEST_TIMEOUT_S = 5.0
 CONNECT_TIMEOUT_S = 10.0
 INTERRUPTED = 130
-QUIET = "critical"
+QUIET = "error"
 
 
 @dataclass(frozen=True)

@@ -42,7 +42,7 @@ class Submission:
 @click.option("--job-id", metavar="UUID", help="Id of the job, a new one unless given; the same job may be sent again.")
 @click.option("--no-wait", is_flag=True, help="Do not wait for the scheduler's answer.")
 @options.acting_tenant
-@options.common
+@options.common_with_code
 def submit(
     file: Path, code: Path | None, job_id: str | None, tenant: str, stack: Path | None, *, no_wait: bool, as_json: bool
 ) -> None:
