@@ -1,6 +1,6 @@
 """What can go wrong with the database, and which of it passes by itself."""
 
-import asyncpg  # pyright: ignore[reportMissingTypeStubs]
+import asyncpg
 
 
 class DbError(Exception):

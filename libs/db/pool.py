@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any, cast
 
-import asyncpg  # pyright: ignore[reportMissingTypeStubs]
+import asyncpg
 
 from libs.db.errors import is_transient
 from libs.db.types import Connection, Pool
