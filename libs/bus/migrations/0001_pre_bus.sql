@@ -30,7 +30,7 @@ CREATE TABLE failures (
   consumer text NOT NULL,
   stream text NOT NULL,
   sequence bigint NOT NULL,
-  failures integer NOT NULL,
+  failures bigint NOT NULL,
   message text NOT NULL,
   failed_at timestamptz NOT NULL DEFAULT now(),
   PRIMARY KEY (consumer, stream, sequence)
