@@ -9,7 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from contracts.nodes import NodePhase
-from contracts.registry import INVENTORY, SCHEDULER
+from contracts.registry import SCHEDULER
 from deploy.local.bus import Bus
 from deploy.local.config import BUCKET, Config
 from deploy.local.fleet import Node
@@ -76,7 +76,7 @@ def agent(config: Config, node: Node, bus: Bus, overrides: Overrides) -> Part:
     return Part(
         name=node.name,
         phase=Phase.AGENT,
-        after=("provision", INVENTORY, *(("leaf",) if node.behind_leaf else ())),
+        after=("provision", "leaf") if node.behind_leaf else ("provision",),
         command=_python(config, node.name, "services.agent", env, overrides),
         probe=announced.probe,
         detail=f"{node.tier.value}, {node.cards} {unit}{', via the leaf' if node.behind_leaf else ''}",
@@ -94,11 +94,11 @@ class _Announced:
         self._before: str | None = None
 
     async def start(self) -> None:
-        state = await self._bus.node(self._node)
-        if state is not None:
-            self._before = state.incarnation
+        self._before = await self._bus.announced(self._node) or self._before
 
     async def probe(self) -> bool:
+        if await self._bus.announced(self._node) == self._before:
+            return False
         state = await self._bus.node(self._node)
         return state is not None and state.state is NodePhase.READY and state.incarnation != self._before
 

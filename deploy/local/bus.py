@@ -7,7 +7,7 @@ from nats.errors import Error as NatsError
 from contracts import registry, requests
 from contracts.nodes import NodeState
 from libs.bus.client import Client
-from libs.bus.errors import Problem
+from libs.bus.errors import BusError
 
 REQUEST_S = 1.0
 CONNECT_S = 2.0
@@ -29,7 +29,7 @@ class Bus:
             client = await self._connected()
             question = requests.StatusQuery()
             return await client.request(registry.STATUS[service], question, key=registry.NO_KEY, timeout_s=REQUEST_S)
-        except (OSError, TimeoutError, NatsError, Problem):
+        except (OSError, TimeoutError, NatsError, BusError):
             return None
 
     async def node(self, name: str) -> NodeState | None:
@@ -43,9 +43,18 @@ class Bus:
                 if found is not None or page.cursor is None:
                     return found
                 question = requests.NodesQuery(cursor=page.cursor)
-        except (OSError, TimeoutError, NatsError, Problem):
+        except (OSError, TimeoutError, NatsError, BusError):
             return None
         return None
+
+    async def announced(self, node: str) -> str | None:
+        """The incarnation that the node's agent last announced, whether or not inventory knows of it yet."""
+        try:
+            client = await self._connected()
+            event = await client.last(registry.NODES_ANNOUNCED, key=node)
+        except (OSError, TimeoutError, NatsError, BusError):
+            return None
+        return None if event is None else event.body.incarnation
 
     async def close(self) -> None:
         """Close the connection, if there is one."""

@@ -15,7 +15,7 @@ from deploy.local.part import Part, PartState, PartStatus
 from deploy.local.process import Child, describe_exit, spawn
 from libs.kit.retry import delay
 
-PROBE_S = 0.05
+PROBE_S = 0.1
 RESTART_FIRST_S, RESTART_CAP_S = 0.2, 10.0
 STEADY_S = 30.0
 

@@ -181,7 +181,7 @@ class Stack:
     async def _bring_up(self) -> None:
         nodes = [node.name for node in self.nodes]
         names = frozenset(self.parts)
-        step = Step("provision", ("postgres", "nats", "seaweed"), lambda: provision(self.config, names, nodes))
+        step = Step("provision", ("postgres", "nats"), lambda: provision(self.config, names, nodes))
         self._ready = {name: asyncio.Event() for name in self.parts}
         try:
             async with asyncio.TaskGroup() as group:
