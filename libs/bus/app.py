@@ -93,6 +93,7 @@ class App(Generic[C]):
         self._loops: list[Callable[[], Awaitable[None]]] = []
         self._always_open = Gate(needs_leader=False)
         self._stop = asyncio.Event()
+        self._started = asyncio.Event()
         self._failure: BaseException | None = None
         self._stopping = False
         self._client: Client | None = None
@@ -263,6 +264,10 @@ class App(Generic[C]):
 
     # ---- how it runs -----------------------------------------------------------------------------------------------
 
+    async def wait_started(self) -> None:
+        """Return once `run` has connected and every durable was found."""
+        await self._started.wait()
+
     def stop(self) -> None:
         """End `run` in good order."""
         self._stop.set()
@@ -278,6 +283,8 @@ class App(Generic[C]):
             self._failed(ConnectionClosed("the connection to the bus was closed for good: start the process again"))
 
     def _reconnected(self) -> None:
+        if self._client is not None:
+            self._client.reconnected()
         if self._relay is not None:
             self._relay.reconnected()
         for subscriber in self.broker.subscribers:
@@ -321,6 +328,7 @@ class App(Generic[C]):
         tasks += [self._spawn(loop) for loop in loops]
         await self.broker.start()
         tasks += [self._spawn(lambda loop=loop: self._restarting(loop)) for loop in self._loops]
+        self._started.set()
         get_logger().info("app.started", service=self.name, version=self._settings.version)
 
     def _spawn(self, loop: Callable[[], Awaitable[None]]) -> asyncio.Task[None]:
@@ -406,8 +414,7 @@ class App(Generic[C]):
 
     async def _shut(self, tasks: list[asyncio.Task[None]]) -> None:
         """Stop taking, finish what runs, publish what is in the outbox, close."""
-        for subscriber in self.broker.subscribers:
-            await subscriber.stop()
+        await asyncio.gather(*(subscriber.stop() for subscriber in self.broker.subscribers), return_exceptions=True)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 from nats.errors import NoRespondersError
 from nats.js.errors import NotFoundError
@@ -39,6 +40,7 @@ PUBLISH_TIMEOUT_S = 5.0
 REQUEST_TIMEOUT_S = 5.0
 RETRY_FIRST_S = 0.05
 RETRY_CAP_S = 0.5
+HISTORY_LIMIT = 10_000
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,12 @@ class Client:
         self.name = address.name
         self.source = source
         self._clock = clock or SystemClock()
+        self._waiting: set[asyncio.Task[Any]] = set()
+
+    def reconnected(self) -> None:
+        """Answers to what was asked before will not come any more: ask again now."""
+        for waiting in self._waiting:
+            waiting.cancel()
 
     @classmethod
     async def connect(
@@ -67,7 +75,10 @@ class Client:
     ) -> Self:
         """Connect, waiting for the server. `domain` is `hub` behind a leaf node."""
         address = Address(url, name, creds, domain)
-        return cls(await connect(address, Callbacks()), address, source or f"/farside/{name}")
+        callbacks = Callbacks()
+        client = cls(await connect(address, callbacks), address, source or f"/farside/{name}")
+        callbacks.reconnected = client.reconnected
+        return client
 
     async def close(self) -> None:
         """Flush and close the connection."""
@@ -146,9 +157,7 @@ class Client:
     async def _ask(self, request: Request[M, R], body: M, key: str, timeout_s: float) -> R:
         trace = context.current() or context.new_root()
         headers = {CONTENT_TYPE: JSON, CALLER_HEADER: self.name, **trace.headers()}
-        answer = await self.connection.request(
-            request.subject(key), body.model_dump_json().encode(), timeout=timeout_s, headers=headers
-        )
+        answer = await self._answer(request.subject(key), body.model_dump_json().encode(), headers, timeout_s)
         try:
             if (answer.headers or {}).get(PROBLEM_HEADER):
                 problem = requests.Problem.model_validate_json(answer.data)
@@ -158,12 +167,38 @@ class Client:
             text = f"the reply to {request.id} does not fit its schema: {error}"
             raise Problem(ProblemCode.INTERNAL, text) from error
 
+    async def _answer(self, subject: str, data: bytes, headers: dict[str, str], timeout_s: float) -> Msg:
+        """One reply. Raises TimeoutError also when the connection was lost meanwhile, and the reply with it."""
+        waiting = asyncio.create_task(self.connection.request(subject, data, timeout=timeout_s, headers=headers))
+        self._waiting.add(waiting)
+        waiting.add_done_callback(self._waiting.discard)
+        try:
+            await asyncio.wait([waiting])
+        finally:
+            waiting.cancel()
+        if waiting.cancelled():
+            msg = "the connection was lost while waiting for the reply"
+            raise TimeoutError(msg)
+        return waiting.result()
+
     def events(
         self, messages: Sequence[Message[Any]], *, key: str | Sequence[str] = "*", since: Since = "new"
     ) -> AsyncGenerator[Event[Any], None]:
         """Read messages of one stream in order, for ever: what is there (by `since`), then what comes."""
         keys = [key] if isinstance(key, str) else key
         return Reader(self.connection, self.js, self.address.domain, messages, keys, since).events()
+
+    async def history(
+        self,
+        messages: Sequence[Message[Any]],
+        *,
+        key: str | Sequence[str] = "*",
+        since: Since = "all",
+        limit: int = HISTORY_LIMIT,
+    ) -> list[Event[Any]]:
+        """The messages of one stream that are there now, oldest first, the newest `limit` of them."""
+        keys = [key] if isinstance(key, str) else key
+        return await Reader(self.connection, self.js, self.address.domain, messages, keys, since).history(limit)
 
     async def last(self, message: Message[M], *, key: str) -> Event[M] | None:
         """The newest message under one key, or None. Raises BusError when it cannot be decoded."""

@@ -117,9 +117,10 @@ def decode(
     try:
         attributes = _attributes(lower)
         _check_envelope(message, key, attributes, lower)
+        sequence = _sequence(attributes["sequence"]) if "sequence" in attributes else None
+        time = _time(attributes["time"]) if "time" in attributes else received_at
         body = _body(message, data)
         _check_key(message, key, body)
-        sequence = attributes.get("sequence")
         return Event(
             message=message,
             body=body,
@@ -127,18 +128,18 @@ def decode(
             source=attributes["source"],
             key=key,
             subject=attributes.get("subject"),
-            sequence=None if sequence is None else _sequence(sequence),
+            sequence=sequence,
             actor=attributes.get("actor"),
             incarnation=attributes.get("incarnation"),
-            time=_time(attributes["time"]) if "time" in attributes else received_at,
+            time=time,
             traceparent=lower.get(LIFE_HEADER) or lower.get(HOP_HEADER),
             delivery=delivery,
         )
     except _BadError as bad:
         return Invalid(
             key=key,
-            id=lower.get("ce-id"),
-            source=lower.get("ce-source"),
+            id=_readable(lower.get("ce-id")),
+            source=_readable(lower.get("ce-source")),
             subject=subject,
             headers=dict(headers),
             data=data,
@@ -146,6 +147,14 @@ def decode(
             detail=bad.detail,
             delivery=delivery,
         )
+
+
+def _readable(value: str | None) -> str | None:
+    """An attribute of a message that is refused: decoded where it can be, else as it stands."""
+    try:
+        return None if value is None else decode_value(value)
+    except UnicodeDecodeError:
+        return value
 
 
 def _attributes(headers: Mapping[str, str]) -> dict[str, str]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from nats.aio.client import Client as NatsClient
 from nats.aio.msg import Msg
+from nats.errors import Error as NatsError
 
 from libs.bus.connection import subscribe
 from libs.kit.logs import get_logger
@@ -100,7 +101,10 @@ class Puller:
             "idle_heartbeat": int(HEARTBEAT_S * _NS),
         }
         reply = f"{self.target.inbox}.{self._number}"
-        await self._connection.publish(self.target.next_subject, json.dumps(request).encode(), reply=reply)
+        try:
+            await self._connection.publish(self.target.next_subject, json.dumps(request).encode(), reply=reply)
+        except NatsError as error:
+            self._status("", repr(error))
         while self._asked > 0:
             if not await self._wait(HEARTBEAT_S * MISSED_HEARTBEATS):
                 self._asked = 0

@@ -5,6 +5,8 @@ new one that starts behind the last message seen. A stream that was made anew is
 """
 
 import asyncio
+import contextlib
+from collections import deque
 from collections.abc import AsyncGenerator, Sequence
 from datetime import datetime
 from typing import Any, Literal
@@ -59,15 +61,42 @@ class Reader:
         self._since: Since = since
         self._last = 0
         self._created: datetime | None = None
+        self._consumer: str | None = None
 
     async def events(self) -> AsyncGenerator[Event[Any], None]:
-        """Yield each message; what cannot be decoded is logged and left out."""
+        """Yield each message, for ever; what cannot be decoded is logged and left out."""
+        messages = self._messages()
+        try:
+            async for message in messages:
+                event = self._decode(message)
+                if event is not None:
+                    yield event
+        finally:
+            await messages.aclose()
+
+    async def history(self, limit: int) -> list[Event[Any]]:
+        """The messages that are there now, oldest first; of more than `limit` the newest."""
+        found: deque[Event[Any]] = deque(maxlen=limit)
+        messages = self._messages(end=True)
+        try:
+            async for message in messages:
+                event = self._decode(message)
+                if event is not None:
+                    found.append(event)
+        finally:
+            await messages.aclose()
+        return list(found)
+
+    async def _messages(self, *, end: bool = False) -> AsyncGenerator[Msg, None]:
+        """Messages in the order of the stream, across lost consumers; with `end` up to the last one there is."""
         failures = 0
         while True:
             queue: asyncio.Queue[Msg] = asyncio.Queue(WINDOW)
             pulling: asyncio.Task[None] | None = None
             try:
-                puller = await self._begin(queue)
+                puller, pending = await self._begin(queue)
+                if end and pending == 0:
+                    return
                 failures = 0
                 pulling = asyncio.create_task(puller.run())
                 expected = 1
@@ -78,9 +107,9 @@ class Reader:
                     expected += 1
                     puller.release()
                     self._last = message.metadata.sequence.stream
-                    event = self._decode(message)
-                    if event is not None:
-                        yield event
+                    yield message
+                    if end and message.metadata.num_pending == 0:
+                        return
             except (NatsError, TimeoutError, OSError) as error:
                 failures += 1
                 get_logger().warning("bus.reader_retry", stream=self._stream.name, error=repr(error))
@@ -89,9 +118,10 @@ class Reader:
                 if pulling is not None:
                     pulling.cancel()
                     await asyncio.gather(pulling, return_exceptions=True)
+                await self._end()
 
-    async def _begin(self, queue: asyncio.Queue[Msg]) -> Puller:
-        """Make a consumer that goes on where the last one stopped."""
+    async def _begin(self, queue: asyncio.Queue[Msg]) -> tuple[Puller, int]:
+        """Make a consumer that goes on where the last one stopped; also how many messages wait for it."""
         try:
             info = await self._js.stream_info(self._stream.name)
         except NotFoundError:
@@ -107,9 +137,17 @@ class Reader:
         if self._since == "new" and self._last == 0:
             self._last = info.state.last_seq
         consumer = await add_consumer(self._js, self._stream.name, self._config())
+        self._consumer = consumer.name
         inbox = self._connection.new_inbox()
         target = PullTarget(self._api, self._stream.name, consumer.name, inbox)
-        return Puller(self._connection, target, WINDOW, queue.put_nowait)
+        return Puller(self._connection, target, WINDOW, queue.put_nowait), consumer.num_pending or 0
+
+    async def _end(self) -> None:
+        """Remove the consumer; the server does so by itself after INACTIVE_S."""
+        name, self._consumer = self._consumer, None
+        if name is not None and self._connection.is_connected:
+            with contextlib.suppress(NatsError, TimeoutError):
+                await self._js.delete_consumer(self._stream.name, name)
 
     def _config(self) -> ConsumerConfig:
         policy, start = DeliverPolicy.ALL, None

@@ -78,11 +78,6 @@ class Marker:
             else:
                 return
 
-    async def finish(self) -> None:
-        """Wait for the statement that runs."""
-        if self._task is not None:
-            await asyncio.gather(self._task, return_exceptions=True)
-
     def stop(self) -> None:
         """Give up; unmarked rows will be published again under their old ids."""
         if self._task is not None:
@@ -136,11 +131,12 @@ class Relay:
             self._marker.stop()
 
     async def drain(self, timeout_s: float) -> None:
-        """Wait, at most `timeout_s`, until nothing is in flight."""
+        """Wait, at most `timeout_s`, until the outbox is published; what is left goes out after the next start."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
-                await asyncio.gather(*self._chains.values(), return_exceptions=True)
-                await self._marker.finish()
+                while self._connection.is_connected and (await self._ledger.counts()).waiting > 0:
+                    self.wake()
+                    await asyncio.sleep(POLL_S)
 
     async def _round(self) -> None:
         now = asyncio.get_running_loop().time()

@@ -29,7 +29,8 @@ from libs.bus.gate import Gate
 from libs.bus.pull import Puller, PullTarget
 from libs.kit.logs import get_logger
 
-WATCH_S = 5.0
+WATCH_S = 2.0
+MISSING_TIMES = 2
 STALLED_S = 60.0
 CALLS_AT_ONCE = 16
 PROVISION_WAIT_S = 120.0
@@ -105,6 +106,7 @@ class _Pulling:
         self.hands = _Hands(tap.failed)
         self.puller: Puller | None = None
         self._delivered = 0
+        self._missing = 0
         self._loops: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
@@ -175,6 +177,9 @@ class _Pulling:
         try:
             info = await js.consumer_info(self._tap.stream, self._tap.durable)
         except NotFoundError:
+            self._missing += 1
+            if self._missing < MISSING_TIMES:
+                return 0
             msg = (
                 f"durable {self._tap.durable} of stream {self._tap.stream} was deleted while in use: "
                 "run `farside provision`, then start this service again"
@@ -182,6 +187,7 @@ class _Pulling:
             raise NotProvisioned(msg) from None
         except (NatsError, TimeoutError):
             return 0
+        self._missing = 0
         return info.num_pending or 0
 
     async def _provisioned(self) -> None:

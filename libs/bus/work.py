@@ -184,6 +184,9 @@ class Work(Generic[C]):
                 await call(tx, [decoded])
             elif await ledger.claim(tx, route.durable, decoded.key, decoded.source, decoded.id):
                 await call(tx, decoded)
+            delivery = delivery_of(message)
+            if delivery.deliveries > 1:
+                await ledger.forget_failure(tx, route.durable, delivery.stream, delivery.stream_sequence)
 
     async def _refuse(self, tx: Tx[C], route: Route[C], message: Msg, invalid: Invalid) -> None:
         delivery = delivery_of(message)

@@ -29,10 +29,15 @@ def configure(service: str, level: str = "info") -> None:
     structlog.configure(
         processors=[*shared, structlog.processors.JSONRenderer()],
         wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level]),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-        cache_logger_on_first_use=True,
+        logger_factory=_to_stderr,
+        cache_logger_on_first_use=False,
     )
     _configure_stdlib(shared, level)
+
+
+def _to_stderr(*_: object) -> structlog.PrintLogger:
+    """Looked up at each line, since tests and tools put another stream in its place."""
+    return structlog.PrintLogger(sys.stderr)
 
 
 def _configure_stdlib(shared: list[structlog.types.Processor], level: str) -> None:
@@ -46,6 +51,10 @@ def _configure_stdlib(shared: list[structlog.types.Processor], level: str) -> No
 
 
 def get_logger() -> FilteringBoundLogger:
-    """The logger of this process."""
+    """The logger of this process; one that was never configured tells warnings and worse."""
+    if not structlog.is_configured():
+        structlog.configure(
+            wrapper_class=structlog.make_filtering_bound_logger(LEVELS["warning"]), logger_factory=_to_stderr
+        )
     logger: FilteringBoundLogger = structlog.get_logger()
     return logger
