@@ -106,7 +106,7 @@ class ProcessExecutor:
 
     def look(self, folder: Path) -> Sighting:
         """Read the attempt's files and check that its shim lives."""
-        self._collect(folder)
+        self.collect()
         ending = handoff.read_ending(folder)
         if ending is not None:
             return Gone(ending)
@@ -151,7 +151,7 @@ class ProcessExecutor:
             proctree.kill_all(left, group, signal.SIGKILL)
             time.sleep(SWEEP_PAUSE_S)
 
-    def _collect(self, folder: Path) -> None:
-        child = self._children.get(folder)
-        if child is not None and child.poll() is not None:
-            del self._children[folder]
+    def collect(self) -> int:
+        """Let the system forget shims of this process that have ended; how many still run."""
+        self._children = {folder: child for folder, child in self._children.items() if child.poll() is None}
+        return len(self._children)

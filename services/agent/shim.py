@@ -78,11 +78,11 @@ class Watch:
             kill_at = min(s.kill_at for s in (self.sentence, *due))
             self.sentence = replace(self.sentence, kill_at=kill_at)
 
-    def next_at(self, all_sentences: list[Sentence]) -> float:
+    def next_at(self, all_sentences: list[Sentence], now: float) -> float:
         """When something falls due next, if nothing changes."""
-        times = [s.term_at for s in all_sentences if self.sentence is None]
+        times = [s.term_at for s in all_sentences if s.term_at > now]
         if self.sentence is not None:
-            times = [self.sentence.kill_at]
+            times.append(self.sentence.kill_at)
         return min(times, default=float("inf"))
 
 
@@ -133,7 +133,7 @@ class Shim:
                 proctree.kill_all({self._main}, self._main, signal.SIGTERM)
             if self._watch.sentence is not None and self._watch.sentence.kill_at <= now:
                 return
-            wait_s = min(LOOK_S, max(0.0, self._watch.next_at(self._sentences()) - now))
+            wait_s = min(LOOK_S, max(0.0, self._watch.next_at(self._sentences(), now) - now))
             self._pass_on(wait_s)
 
     def _winding_down(self) -> bool:
