@@ -6,6 +6,8 @@ from typing import Any, cast
 
 from contracts import registry
 from libs.bus import App, PgLedger
+from services.agent.service import build as build_agent
+from services.agent.settings import AgentSettings
 from services.checkpoint.app import build as build_checkpoint
 from services.checkpoint.settings import CheckpointSettings
 from services.inventory.app import build as build_inventory
@@ -13,8 +15,16 @@ from services.inventory.settings import InventorySettings
 from services.scheduler.app import build as build_scheduler
 from services.scheduler.settings import SchedulerSettings
 
+NODE = "central-1"
 DSN = "postgresql://nobody@127.0.0.1/nothing"
 NOTHING = cast("Any", None)
+
+
+def _agent(folder: Path) -> App[Any]:
+    settings = AgentSettings(node=NODE, state_dir=folder / "state", runtime_dir=folder / "run", nvml=False)
+    service = build_agent(settings)
+    service.ledger.close()
+    return service.app
 
 
 def _checkpoint(_: Path) -> App[Any]:
@@ -30,6 +40,7 @@ def _scheduler(_: Path) -> App[Any]:
 
 
 BUILD: dict[str, Callable[[Path], App[Any]]] = {
+    registry.AGENT: _agent,
     registry.CHECKPOINT: _checkpoint,
     registry.INVENTORY: _inventory,
     registry.SCHEDULER: _scheduler,

@@ -12,9 +12,7 @@ from typing import Any
 import pytest
 
 from contracts import pages, registry
-from tests.contracts.apps import BUILD
-
-NODE = "central-1"
+from tests.contracts.apps import BUILD, NODE
 
 
 def _registered(service: str) -> dict[str, tuple[str, str]]:
