@@ -136,17 +136,24 @@ def decode(
             delivery=delivery,
         )
     except _BadError as bad:
-        return Invalid(
-            key=key,
-            id=_readable(lower.get("ce-id")),
-            source=_readable(lower.get("ce-source")),
-            subject=subject,
-            headers=dict(headers),
-            data=data,
-            reason=bad.reason,
-            detail=bad.detail,
-            delivery=delivery,
-        )
+        return _invalid(bad, subject, headers, data, delivery)
+
+
+def _invalid(
+    bad: _BadError, subject: str, headers: Mapping[str, str], data: bytes, delivery: Delivery | None
+) -> Invalid:
+    lower = {name.lower(): value for name, value in headers.items()}
+    return Invalid(
+        key=subject.rpartition(".")[2],
+        id=_readable(lower.get("ce-id")),
+        source=_readable(lower.get("ce-source")),
+        subject=subject,
+        headers=dict(headers),
+        data=data,
+        reason=bad.reason,
+        detail=bad.detail,
+        delivery=delivery,
+    )
 
 
 def _readable(value: str | None) -> str | None:
