@@ -1,0 +1,85 @@
+"""Tenant files: what is taken, and what is said of a wrong one."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from contracts.base import Priority
+from services.scheduler.core.words import MS_PER_HOUR
+from services.scheduler.tenants import TenantBook, TenantFileError, read_tenants
+
+REPOSITORY = Path(__file__).parents[3]
+GOOD = """\
+tenant: acme
+version: 3
+quotas:
+  gpu_hours_month: 0.5
+  cards: 8
+  concurrent_jobs: 4
+  top_priority: normal
+"""
+
+
+def test_hours_are_exact(tmp_path: Path) -> None:
+    (tmp_path / "acme.yaml").write_text(GOOD)
+    acme = read_tenants(tmp_path)["acme"]
+    assert acme.version == 3
+    assert acme.quotas.gpu_ms_month == MS_PER_HOUR // 2
+    assert acme.quotas.top_priority is Priority.NORMAL
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("cards: 8", "cards: -1", "field quotas.cards is -1"),
+        ("cards: 8", "cards: many", "field quotas.cards is 'many'"),
+        ("cards: 8", "card: 8", "field quotas.card is 8"),
+        ("  cards: 8\n", "", "field quotas.cards: Field required"),
+        ("0.5", "lots", "field quotas.gpu_hours_month is 'lots'"),
+        ("0.5", "true", "field quotas.gpu_hours_month is True"),
+        ("normal", "urgent", "field quotas.top_priority is 'urgent'"),
+        ("tenant: acme", "tenant: ACME", "field tenant is 'ACME'"),
+        ("version: 3", "version: 0", "field version is 0"),
+        ("tenant: acme", "tenant: [", "not readable as YAML"),
+    ],
+)
+def test_a_wrong_file_is_refused_by_file_field_and_value(tmp_path: Path, old: str, new: str, said: str) -> None:
+    path = tmp_path / "acme.yaml"
+    path.write_text(GOOD.replace(old, new))
+    with pytest.raises(TenantFileError) as caught:
+        read_tenants(tmp_path)
+    assert str(path) in str(caught.value)
+    assert said in str(caught.value)
+
+
+def test_two_files_of_one_tenant_are_refused(tmp_path: Path) -> None:
+    for name in ("a.yaml", "b.yaml"):
+        (tmp_path / name).write_text(GOOD)
+    with pytest.raises(TenantFileError, match="another file"):
+        read_tenants(tmp_path)
+
+
+def test_a_missing_folder_is_named(tmp_path: Path) -> None:
+    with pytest.raises(TenantFileError, match="nowhere"):
+        read_tenants(tmp_path / "nowhere")
+
+
+def test_a_changed_file_is_read_again_and_a_broken_one_is_not_taken(tmp_path: Path) -> None:
+    path = tmp_path / "acme.yaml"
+    path.write_text(GOOD)
+    book = TenantBook.read(tmp_path)
+    assert not book.refresh()
+    path.write_text(GOOD.replace("cards: 8", "cards: 16"))
+    assert book.refresh()
+    path.write_text("tenant: [")
+    os.utime(path, ns=(1, 1))
+    assert not book.refresh()
+    acme = book.get("acme")
+    assert acme is not None
+    assert acme.quotas.cards == 16
+
+
+def test_the_local_stack_ships_a_generous_and_a_small_tenant() -> None:
+    shipped = read_tenants(REPOSITORY / "deploy" / "local" / "tenants")
+    assert shipped["acme"].quotas.gpu_ms_month > shipped["beta"].quotas.gpu_ms_month
