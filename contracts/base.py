@@ -20,6 +20,7 @@ from pydantic import (
 
 MAX_BODY_BYTES = 1024 * 1024
 MAX_REPLY_BYTES = 512 * 1024
+MAX_ATTRIBUTE_CHARS = 1024
 NAME_PATTERN = r"^[a-z0-9-]{1,63}$"
 UUID_PATTERN = r"^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"
 RFC3339_PATTERN = r"^\d{4}-\d{2}-\d{2}[Tt]\d{2}:\d{2}:\d{2}(\.\d{1,9})?([Zz]|[+-]\d{2}:\d{2})$"

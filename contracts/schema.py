@@ -5,14 +5,13 @@ message's type, subject, stream and status under `x-farside`, so a publisher nee
 """
 
 from contracts import registry
-from contracts.base import RFC3339_PATTERN, Model
+from contracts.base import MAX_ATTRIBUTE_CHARS, RFC3339_PATTERN, Model
 from contracts.requests import Problem
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 SPEC_VERSION = "1.0"
 CONTENT_TYPE = "application/json"
 PROBLEM_ID = "problem.v1"
-MAX_ATTRIBUTE_CHARS = 1024
 
 JsonObject = dict[str, object]
 

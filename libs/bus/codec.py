@@ -14,7 +14,7 @@ from urllib.parse import quote, unquote_to_bytes
 from pydantic import ValidationError
 
 from contracts import registry
-from contracts.base import MAX_BODY_BYTES, Model
+from contracts.base import MAX_ATTRIBUTE_CHARS, MAX_BODY_BYTES, Model
 from contracts.deadletters import DeadReason
 from contracts.nodes import NodeAnnounced
 from contracts.registry import Key, Kind, Message
@@ -27,7 +27,6 @@ JSON = "application/json"
 SPEC_VERSION = "1.0"
 MSG_ID = "Nats-Msg-Id"
 CONTENT_TYPE = "content-type"
-MAX_ATTRIBUTE_CHARS = 1024
 MAX_DETAIL_CHARS = 2000
 _SAFE = "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) not in '"%')
 _KEY = {

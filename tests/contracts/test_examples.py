@@ -6,6 +6,7 @@ messages, the CloudEvents SDK.
 
 import json
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -115,6 +116,14 @@ def test_good_message_parses_with_the_cloudevents_sdk(example: Example) -> None:
         assert parsed.get_time() == event.time
     assert parsed.get_extension("actor") == event.actor
     assert parsed.get_extension("sequence") == (None if event.sequence is None else str(event.sequence))
+
+
+@pytest.mark.parametrize("example", _of(MESSAGES, examples.GOOD), ids=str)
+def test_codec_and_header_schema_ask_for_the_same_headers(example: Example) -> None:
+    rules = schema.header_schema(MESSAGES[example.id])
+    for name in example.headers:
+        without = replace(example, headers={key: value for key, value in example.headers.items() if key != name})
+        assert isinstance(_decode(without), Invalid) == bool(faults(rules, without.headers)), name
 
 
 @pytest.mark.parametrize("example", _of(MESSAGES, examples.BAD), ids=str)
