@@ -195,15 +195,20 @@ class PgElection:
 
     async def resign(self) -> None:
         """Drop the session, and the lock with it."""
-        if self._session is not None and not self._session.is_closed():
-            self._session.terminate()
-        self._session = None
+        session, self._session = self._session, None
         held, self._held = self._held, AsyncExitStack()
-        try:
-            await held.aclose()
-        except Exception as error:
-            if not is_transient(error):
-                raise
+        for end in (lambda: _terminate(session), held.aclose):
+            try:
+                await end()
+            except Exception as error:
+                if not is_transient(error):
+                    raise
+
+
+async def _terminate(session: Connection | None) -> None:
+    """Raises when the server has ended the session: the pool has taken it back then."""
+    if session is not None and not session.is_closed():
+        session.terminate()
 
 
 def _nothing() -> None:
