@@ -75,7 +75,7 @@ def _finish(found: Findings, seconds: float, *, as_json: bool) -> None:
     if not broken:
         output.note(f"ok: all of it held, in {seconds:.0f} s")
     if as_json:
-        output.as_json(report(found, seconds))
+        output.as_json_line(report(found, seconds))
     sys.exit(1 if broken else 0)
 
 

@@ -76,6 +76,17 @@ def restored(job_id: str, attempt: int) -> Callable[[Seen], CheckpointRestored |
     return found
 
 
+def reported(job_id: str, attempt: int, step: int) -> Callable[[Seen], bool | None]:
+    """True once an attempt has reported `step` and committed it."""
+
+    def found(seen: Seen) -> bool | None:
+        report = seen.progress.get((job_id, attempt))
+        is_committed = any((item.job_id, item.attempt, item.step) == (job_id, attempt, step) for item in seen.committed)
+        return True if is_committed and report is not None and step in report.points else None
+
+    return found
+
+
 def refused(job_id: str, step: int) -> Callable[[Seen], CheckpointFailed | None]:
     """The refusal of a save of `step`."""
 

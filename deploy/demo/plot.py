@@ -8,10 +8,11 @@ import matplotlib as mpl
 from matplotlib import pyplot as plt
 from matplotlib.transforms import blended_transform_factory
 
-from deploy.demo.findings import Losses
+from deploy.demo.findings import COMPARED_LOSSES, Losses
 
 SIZE_INCHES = (11.0, 7.5)
 DOTS_PER_INCH = 130
+ZOOM_STEPS = 40
 FIRST, SECOND, UNINTERRUPTED = "#1f6fb4", "#2a9d57", "#8a8a8a"
 DEATH, RESUME, CHECKPOINT = "#c8322b", "#2a9d57", "#e08a00"
 
@@ -56,46 +57,57 @@ def draw(picture: Picture, path: Path) -> None:
 
 
 def _losses(axes: Any, picture: Picture) -> None:
-    steps, values = zip(*sorted(picture.reference.items()), strict=True)
-    axes.plot(steps, values, color=UNINTERRUPTED, linewidth=3.5, alpha=0.35, label="uninterrupted run")
-    for attempt, colour in zip(picture.attempts, (FIRST, SECOND), strict=False):
-        steps, values = zip(*sorted(attempt.losses.items()), strict=True)
-        label = f"attempt {attempt.number} on {attempt.node}"
-        axes.plot(steps, values, color=colour, linewidth=0.9, label=label)
+    _curves(axes, picture, (0, max(picture.reference)))
     _marks(axes, picture)
     axes.set_yscale("log")
     axes.set_xlabel("training step")
     axes.set_ylabel("loss (cross-entropy)")
     axes.set_xlim(0, max(picture.reference))
     axes.legend(loc="upper right", framealpha=0.95)
-    words = f"next 20 losses differ by at most {picture.max_loss_difference:.1e}"
-    axes.set_title(f"{words}; accuracy on held-out digits {picture.final_accuracy:.1%}", fontsize=10)
+    same = f"the {COMPARED_LOSSES} losses after the resume differ from the uninterrupted run by"
+    accuracy = f"accuracy on held-out digits {picture.final_accuracy:.1%}"
+    axes.set_title(f"{same} at most {picture.max_loss_difference:.1g}; {accuracy}", fontsize=10)
     axes.grid(visible=True, which="major", alpha=0.25)
+    _zoom(axes, picture)
+
+
+def _curves(axes: Any, picture: Picture, span: tuple[int, int]) -> None:
+    """The three curves over one another, the widest below, so that each stays visible where all are the same."""
+    curves = [(picture.reference, UNINTERRUPTED, 4.0, 0.35, "uninterrupted run")]
+    for attempt, colour, width in zip(picture.attempts, (FIRST, SECOND), (1.2, 0.7), strict=False):
+        curves.append((attempt.losses, colour, width, 1.0, f"attempt {attempt.number} on {attempt.node}"))
+    for losses, colour, width, alpha, label in curves:
+        points = [(step, loss) for step, loss in sorted(losses.items()) if span[0] <= step <= span[1]]
+        if points:
+            steps, values = zip(*points, strict=True)
+            axes.plot(steps, values, color=colour, linewidth=width, alpha=alpha, label=label)
+
+
+def _zoom(axes: Any, picture: Picture) -> None:
+    """The steps around the death and the resume, enlarged."""
+    first, last = picture.resumed_from_step - ZOOM_STEPS, picture.killed_at_step + ZOOM_STEPS
+    inset = axes.inset_axes((0.33, 0.60, 0.37, 0.33))
+    _curves(inset, picture, (first, last))
+    inset.axvline(picture.killed_at_step, color=DEATH, linewidth=1.3)
+    inset.axvline(picture.resumed_from_step, color=RESUME, linewidth=1.3, linestyle="--")
+    inset.set_yscale("log")
+    inset.set_xlim(first, last)
+    inset.tick_params(labelsize=8, which="both", labelleft=False)
+    inset.set_title("around the death: steps done twice have the same loss twice", fontsize=8)
 
 
 def _marks(axes: Any, picture: Picture) -> None:
     below = blended_transform_factory(axes.transData, axes.transAxes)
     committed = sorted({step for _, step in picture.checkpoints})
+    heights = [0.03] * len(committed)
     axes.plot(
-        committed,
-        [0.03] * len(committed),
-        "^",
-        color=CHECKPOINT,
-        transform=below,
-        markersize=9,
-        label="checkpoint",
-        clip_on=False,
+        committed, heights, "^", color=CHECKPOINT, transform=below, markersize=9, label="checkpoint", clip_on=False
     )
     axes.axvspan(picture.resumed_from_step, picture.killed_at_step, color=DEATH, alpha=0.08)
     death = f"node killed at step {picture.killed_at_step}"
     axes.axvline(picture.killed_at_step, color=DEATH, linewidth=1.6, label=death)
-    axes.axvline(
-        picture.resumed_from_step,
-        color=RESUME,
-        linewidth=1.6,
-        linestyle="--",
-        label=f"resumed from step {picture.resumed_from_step}",
-    )
+    resume = f"resumed from step {picture.resumed_from_step}"
+    axes.axvline(picture.resumed_from_step, color=RESUME, linewidth=1.6, linestyle="--", label=resume)
 
 
 def _times(axes: Any, picture: Picture) -> None:

@@ -18,7 +18,7 @@ from contracts.jobs import Artefact, DatasetRef, JobCancel, JobState, Member
 from contracts.nodes import NodePhase
 from deploy.demo import death, finders, reference, stale, tasklog
 from deploy.demo.bodies import DIGITS, EXAMPLES, TENANT, Bodies, write
-from deploy.demo.findings import Findings, compare
+from deploy.demo.findings import Findings, Losses, compare
 from deploy.demo.plot import Attempt, Picture
 from deploy.demo.watcher import StoryError, Watcher
 from deploy.local.stack import Stack
@@ -53,11 +53,16 @@ class Scene:
 
 @dataclass(frozen=True)
 class Death:
-    """The node that died under the training job, and when."""
+    """The node that died under the training job, when, and the losses in the task's log on its disk."""
 
     node: str
-    step: int
     at: datetime
+    losses: Losses
+
+    @property
+    def step(self) -> int:
+        """The last step that the task had told."""
+        return max(self.losses)
 
 
 async def play(scene: Scene) -> Picture:
@@ -95,7 +100,7 @@ async def put_dataset(scene: Scene) -> Path:
     folder = scene.folder / "digits"
     await command(str(DIGITS / "dataset.py"), str(folder))
     manifest = await asyncio.to_thread(build_manifest, folder, DATASET)
-    done = await stage(scene.session, folder, manifest, TENANT)
+    done = await stage(scene.session, folder, manifest, TENANT, SHORT_S)
     scene.say(f"dataset {DATASET.name} {DATASET.version} stands verified: {done.objects} files under {done.prefix}")
     return folder
 
@@ -154,13 +159,15 @@ async def kill_after_checkpoints(scene: Scene, train: str, member: Member) -> De
     died = death.kill_node(scene.stack, member.node)
     at = SystemClock().now()
     scene.found.train_members.append(member)
-    step = tasklog.last_step(death.task_log(scene.stack, member.node, train, FIRST))
-    if step is None:
+    dead = Death(member.node, at, tasklog.losses(death.task_log(scene.stack, member.node, train, FIRST)))
+    if not dead.losses:
         msg = f"the dead node {member.node} left no step in the task's log"
         raise StoryError(msg)
-    scene.found.killed_at_step = step
-    scene.say(f"SIGKILL to {member.node}: agent, shim and task, {died} processes; the task had come to step {step}")
-    return Death(member.node, step, at)
+    scene.found.killed_at_step = dead.step
+    scene.say(
+        f"SIGKILL to {member.node}: agent, shim and task, {died} processes, the task had come to step {dead.step}"
+    )
+    return dead
 
 
 async def resume(scene: Scene, train: str, dead: Death, undisturbed: Awaitable[dict[int, float]]) -> Picture:
@@ -177,6 +184,8 @@ async def resume(scene: Scene, train: str, dead: Death, undisturbed: Awaitable[d
     member = seen.placements[train].get(found.train.attempts)
     found.train_members += [member] if member is not None else []
     losses = await undisturbed
+    question = finders.reported(train, SECOND, max(losses))
+    await wait("the last report and the last checkpoint of the training job", question, SHORT_S)
     measure(scene, train, losses)
     return picture(scene, train, dead, lost.since, losses)
 
@@ -202,6 +211,7 @@ def picture(scene: Scene, train: str, dead: Death, lost_at: datetime, losses: di
     for number, member in sorted(seen.placements[train].items()):
         report = seen.progress[train, number]
         points = {step: figures["loss"] for step, figures in report.points.items() if "loss" in figures}
+        points |= dead.losses if number == FIRST else {}
         reports = [((at - begun).total_seconds(), step) for at, step in report.times]
         attempts.append(Attempt(number, member.node, points, reports))
     committed = [item for item in seen.committed if item.job_id == train]

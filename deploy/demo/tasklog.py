@@ -9,8 +9,3 @@ def losses(log: bytes) -> dict[int, float]:
     """Loss by step; a line that was cut off at the end does not count."""
     whole = log[: log.rfind(b"\n") + 1]
     return {int(step): float(loss) for step, loss in _LOSS.findall(whole)}
-
-
-def last_step(log: bytes) -> int | None:
-    """The last step whose line is whole."""
-    return max(losses(log), default=None)

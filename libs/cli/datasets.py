@@ -75,7 +75,9 @@ async def _put(folder: Path, manifest: Manifest, tenant: str, stack: Path | None
     click.echo(done.manifest_sha256)
 
 
-async def stage(session: Session, folder: Path, manifest: Manifest, tenant: str) -> TransferCompleted:
+async def stage(
+    session: Session, folder: Path, manifest: Manifest, tenant: str, limit_s: float = STAGING_S
+) -> TransferCompleted:
     """Upload the folder, ask for its staging, and wait for the end of it; CliError when it fails."""
     transfer_id = new_id()
     async with session.store() as store:
@@ -94,10 +96,10 @@ async def stage(session: Session, folder: Path, manifest: Manifest, tenant: str)
     await session.publish(
         registry.TRANSFERS_REQUEST, request, key=tenant, subject=transfer_id, actor=ACTOR, id=new_id()
     )
-    answer = await session.first(answers, tenant, since, lambda event: event.body.transfer_id == transfer_id, STAGING_S)
+    answer = await session.first(answers, tenant, since, lambda event: event.body.transfer_id == transfer_id, limit_s)
     if answer is None:
         msg = (
-            f"the files are uploaded, but transfer {transfer_id} did not end within {STAGING_S:.0f} s: "
+            f"the files are uploaded, but transfer {transfer_id} did not end within {limit_s:.0f} s: "
             "`farside status` shows whether the transfer service is up"
         )
         raise UnreachableError(msg)

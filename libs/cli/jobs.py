@@ -170,8 +170,16 @@ def hold(name: str, reason: str, tenant: str, stack: Path | None, *, as_json: bo
       farside job hold digits-train --reason "dataset is being repaired"
 
     """
-    change = Change(registry.JOBS_HOLD, lambda job_id: JobHold(job_id=job_id, reason=reason), None)
+    change = Change(registry.JOBS_HOLD, lambda job_id: JobHold(job_id=job_id, reason=reason), _not_waiting)
     run(ask_for(change, name, tenant, stack, as_json=as_json))
+
+
+def _not_waiting(state: JobState) -> bool:
+    return state.state not in {JobPhase.ACCEPTED, JobPhase.WAITING}
+
+
+def _not_held(state: JobState) -> bool:
+    return state.state is not JobPhase.HELD
 
 
 @job.command()
@@ -185,7 +193,5 @@ def release(name: str, tenant: str, stack: Path | None, *, as_json: bool) -> Non
       farside job release digits-train
 
     """
-    change = Change(
-        registry.JOBS_RELEASE, lambda job_id: JobRelease(job_id=job_id), lambda state: state.state != "held"
-    )
+    change = Change(registry.JOBS_RELEASE, lambda job_id: JobRelease(job_id=job_id), _not_held)
     run(ask_for(change, name, tenant, stack, as_json=as_json))

@@ -37,13 +37,15 @@ def age(since: datetime, now: datetime) -> str:
 
 
 def amount(value: int, resource: str | None) -> str:
-    """An amount with its unit; `gpu_ms` is shown in hours, bytes in binary units."""
+    """An amount with its unit; `gpu_ms` is shown in hours, bytes in binary units, `max_runtime_s` in seconds."""
     if resource is None:
         return str(value)
     if resource.endswith("gpu_ms"):
         return f"{value / HOUR_MS:.4g} GPU-hours"
     if resource.endswith("bytes"):
         return size(value)
+    if resource.endswith("_s"):
+        return f"{value} s"
     return f"{value} {resource.replace('_', ' ')}"
 
 
