@@ -19,6 +19,7 @@ from libs.db import service_dsn
 
 GIB = 1024**3
 DOMAIN = "hub"
+FOREIGN = ("FARSIDE_", "PG", "AWS_")  # variables that would reach through to settings, asyncpg and boto3
 CARD_MODEL = "H200"
 CARD_BYTES = 141 * GIB
 VERSION = version("farside")
@@ -104,9 +105,11 @@ class _Announced:
 
 
 def _python(config: Config, part: str, module: str, env: Mapping[str, str], overrides: Overrides) -> Command:
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith("FARSIDE_")}
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
     shared = {
         "PYTHONUNBUFFERED": "1",
+        "NO_PROXY": "127.0.0.1,localhost",
+        "no_proxy": "127.0.0.1,localhost",
         "FARSIDE_S3_ENDPOINT": config.s3_endpoint,
         "FARSIDE_S3_ACCESS_KEY": config.secrets["s3-access"],
         "FARSIDE_S3_SECRET_KEY": config.secrets["s3-secret"],

@@ -1,16 +1,14 @@
-"""What a stack keeps in its folder: ports and secrets in `stack.json` (mode 0600), one supervisor at a time by a lock.
+"""What a stack keeps in its folder: ports and secrets in `stack.json` (mode 0600).
 
 `stack.json` is also how tools find a stack: `nats_url`, `leaf_url`, `pg_dsn` (superuser), `s3`, `dsns` of the services,
 `nodes`, `run_dir` (with the supervisor's control socket) and `supervisor` (null when it is down).
 """
 
-import contextlib
-import fcntl
 import json
 import os
 import secrets
 import tempfile
-from collections.abc import Generator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -22,6 +20,9 @@ from deploy.local.ports import LOOPBACK, choose_ports
 
 DEFAULT_DIR = "var"
 DIR_VARIABLE = "FARSIDE_DIR"
+FORMAT = 1
+BASE_LIMIT = 30
+SHORT_BASE = "/tmp"  # noqa: S108 - mkdtemp makes a folder of its own in it
 CONTROL_SOCKET = "control.sock"
 BUCKET = "farside"
 DATABASE = "farside"
@@ -57,12 +58,17 @@ class Config:
     @property
     def pg_dsn(self) -> str:
         """Superuser on the database of the services."""
-        return f"postgresql://{SUPERUSER}:{self.secrets['postgres']}@{LOOPBACK}:{self.ports['postgres']}/{DATABASE}"
+        return self._pg_dsn(DATABASE)
 
     @property
     def maintenance_dsn(self) -> str:
         """Superuser on the database that is there from the beginning."""
-        return self.pg_dsn.removesuffix(DATABASE) + "postgres"
+        return self._pg_dsn("postgres")
+
+    def _pg_dsn(self, database: str) -> str:
+        # sslmode is spelled out: a PGSSLMODE of the user's shell would else ask for what a loopback server has not
+        server = f"{SUPERUSER}:{self.secrets['postgres']}@{LOOPBACK}:{self.ports['postgres']}"
+        return f"postgresql://{server}/{database}?sslmode=disable"
 
     @property
     def s3_endpoint(self) -> str:
@@ -83,32 +89,23 @@ class Config:
         return self.directory / "nodes" / node
 
 
-@contextlib.contextmanager
-def lock(directory: Path) -> Generator[None]:
-    """Hold the folder for one supervisor; StackError when another has it."""
-    directory.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(directory / "stack.lock", os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            msg = f"the stack in {directory} is already up: `farside status` shows it, `farside down` ends it"
-            raise StackError(msg) from None
-        yield
-    finally:
-        os.close(descriptor)
-
-
 def prepare_config(directory: Path, told_ports: Mapping[str, int]) -> Config:
     """Read the folder's ports and secrets or make them, and make a runtime folder. Call it with the lock held."""
     kept = read_stack_file(directory) if stack_file(directory).exists() else {}
     kept_secrets: Mapping[str, str] = kept.get("secrets", {})
     return Config(
         directory=directory,
-        run_dir=Path(tempfile.mkdtemp(prefix="farside-")),
+        run_dir=_make_run_dir(),
         ports=choose_ports(told_ports, kept.get("ports", {})),
         secrets={name: kept_secrets.get(name) or _new_secret() for name in SECRETS},
     )
+
+
+def _make_run_dir() -> Path:
+    """A folder whose path is short, closed to other users."""
+    usual = tempfile.gettempdir()
+    base = usual if len(usual) <= BASE_LIMIT or not os.access(SHORT_BASE, os.W_OK) else SHORT_BASE
+    return Path(tempfile.mkdtemp(prefix="farside-", dir=base))
 
 
 def _new_secret() -> str:
@@ -137,13 +134,17 @@ def read_stack_file(directory: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         msg = f"{path} is damaged (no JSON object): remove the folder, and the stack starts empty"
         raise StackError(msg)
-    return cast("dict[str, Any]", content)
+    facts = cast("dict[str, Any]", content)
+    if facts.get("format") != FORMAT:
+        msg = f"{path} has format {facts.get('format')!r}, this version reads {FORMAT}: use the version that made it"
+        raise StackError(msg)
+    return facts
 
 
 def write_stack_file(config: Config, *, parts: list[str], nodes: list[str], supervisor: Identity | None) -> None:
     """Write `stack.json` in one step, readable by its owner only."""
     content = {
-        "format": 1,
+        "format": FORMAT,
         "nats_url": config.nats_url,
         "leaf_url": config.leaf_url,
         "pg_dsn": config.pg_dsn,

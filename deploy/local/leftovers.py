@@ -58,7 +58,7 @@ def end(directory: Path) -> int:
     found = find(directory)
     count = len(found)
     _signal(found.shims, signal.SIGTERM)
-    _wait([*found.shims, *found.tasks], GRACE_S)
+    _wait(found.shims, GRACE_S)
     for _ in range(ROUNDS):
         found = find(directory)
         if not found:

@@ -20,11 +20,12 @@ from contracts.registry import SERVICES
 from deploy.local import apps, control, leftovers, servers
 from deploy.local.apps import Overrides
 from deploy.local.bus import Bus
-from deploy.local.config import Config, lock, prepare_config, stack_dir, write_stack_file
+from deploy.local.config import Config, prepare_config, stack_dir, write_stack_file
 from deploy.local.errors import PartFailedError, StackError
 from deploy.local.fleet import NODES, TENANTS_DIR, Node, names
 from deploy.local.identity import Identity, identity
 from deploy.local.keeper import Hooks, Keeper
+from deploy.local.lock import lock
 from deploy.local.part import Part, PartState, PartStatus, Phase, Step
 from deploy.local.provision import provision
 from deploy.local.watch import Watch
@@ -147,12 +148,12 @@ class Stack:
         """Take hold of the folder, in an order whose reverse is the way down."""
         holding = self._holding
         self._keepers, self._steps, self._in_order, self._started = {}, {}, False, False
-        holding.enter_context(lock(self.directory))
+        held = await holding.enter_async_context(lock(self.directory))
         self._config = config = prepare_config(self.directory, self._ports)
         holding.callback(shutil.rmtree, config.run_dir, ignore_errors=True)
         self._write(identity(os.getpid()))
         holding.callback(self._write, None)
-        watch = Watch(self.directory, config.run_dir, config.log("reaper"))
+        watch = Watch(self.directory, config.run_dir, config.log("reaper"), held)
         holding.callback(lambda: watch.close(in_order=self._in_order))
         bus = Bus(config.nats_url, "stack")
         hooks = Hooks(self._tell, watch.born, watch.gone)

@@ -14,9 +14,12 @@ GOODBYE_WAIT_S = 10.0
 
 
 class Watch:
-    """One reaper process in a session of its own; it reads from a pipe that ends with this process."""
+    """One reaper process in a session of its own; it reads from a pipe that ends with this process.
 
-    def __init__(self, directory: Path, run_dir: Path, log: Path) -> None:
+    It shares the folder's `lock`, so that no other supervisor starts before it is done.
+    """
+
+    def __init__(self, directory: Path, run_dir: Path, log: Path, lock: int) -> None:
         log.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         try:
@@ -26,6 +29,7 @@ class Watch:
                 stdin=subprocess.PIPE,
                 stdout=descriptor,
                 stderr=descriptor,
+                pass_fds=(lock,),
                 start_new_session=True,
                 text=True,
             )

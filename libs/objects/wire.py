@@ -7,6 +7,7 @@ boto3 is untyped, so `S3` is Any here and stays inside this package; what leaves
 """
 
 from typing import Any, TypeAlias
+from urllib.parse import urlsplit
 
 import boto3
 from botocore.config import Config
@@ -15,6 +16,7 @@ CONNECT_TIMEOUT_S = 5
 READ_TIMEOUT_S = 60
 POOL_CONNECTIONS = 16
 ATTEMPTS = 4
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 S3: TypeAlias = Any
 
@@ -30,6 +32,7 @@ def connect(endpoint: str, access_key: str, secret_key: str, region: str, *, att
         connect_timeout=CONNECT_TIMEOUT_S,
         read_timeout=READ_TIMEOUT_S,
         max_pool_connections=POOL_CONNECTIONS,
+        proxies={} if urlsplit(endpoint).hostname in LOOPBACK else None,  # HTTP_PROXY is for the world outside
     )
     sdk: Any = boto3
     return sdk.client(

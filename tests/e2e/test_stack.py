@@ -151,7 +151,7 @@ def _store(stack: Stack) -> Store:
 
 
 async def test_two_stacks_side_by_side(home: Path) -> None:
-    async with Stack(home / "one", parts=LIGHT) as one, Stack(home / "two", parts=LIGHT) as two:
+    async with Stack(home / "one", parts=SERVERS) as one, Stack(home / "number two", parts=SERVERS) as two:
         assert not set(one.config.ports.values()) & set(two.config.ports.values())
         assert one.config.secrets["nats"] != two.config.secrets["nats"]
         for stack in (one, two):
@@ -354,6 +354,44 @@ def _states(home: Path) -> dict[str, str]:
     _, out, err = run("status", "--json", directory=home)
     assert out, err
     return {row["name"]: row["state"] for row in json.loads(out)["parts"]}
+
+
+async def test_proxies_and_credentials_of_the_shell_do_not_reach_the_stack(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    for name, value in {"PGHOST": "/nowhere", "PGSSLMODE": "require", "AWS_ACCESS_KEY_ID": "foreign"}.items():
+        monkeypatch.setenv(name, value)
+    async with Stack(home, parts=SERVERS):
+        pass
+
+
+async def test_a_killed_supervisor_is_waited_for(home: Path) -> None:
+    """Whoever starts next waits until the reaper of the last one is done."""
+    process = farside("up", *only(*LIGHT), directory=home)
+    _read_until(process, "is up after")
+    attempt = _pretend_attempt(home)
+    process.kill()
+    process.communicate(timeout=10)
+    async with Stack(home, parts=LIGHT):
+        assert attempt.wait(1) == -signal.SIGKILL
+
+
+async def test_a_folder_that_cannot_be_made_is_named() -> None:
+    with pytest.raises(StackError, match="cannot be kept in /proc/farside"):
+        await Stack("/proc/farside", parts=LIGHT).start()
+
+
+@pytest.mark.parametrize("moment", ["stack.json", "logs/nats.log", "logs/postgres.log", "logs/seaweed.log"])
+async def test_sigkill_during_the_start_leaves_nothing(home: Path, moment: str) -> None:
+    process = farside("up", *only(*SERVERS), directory=home)
+    until_sync((home / moment).exists, 30, moment)
+    process.kill()
+    process.communicate(timeout=30)
+    await nothing_left(home)
+    async with Stack(home, parts=SERVERS):
+        pass
 
 
 async def test_an_ordinary_user_needs_nothing_more(home: Path) -> None:
