@@ -21,8 +21,8 @@ from contracts.attempts import AttemptSaved, Binding, Shard
 from contracts.checkpoints import CheckpointCommitted
 from contracts.jobs import DatasetRef
 from contracts.registry import Message
-from contracts.requests import CheckpointsQuery, CheckpointsReply, RestoreReply, RestoreRequest
-from libs.bus import Client
+from contracts.requests import CheckpointsQuery, CheckpointsReply, ProblemCode, RestoreReply, RestoreRequest
+from libs.bus import Client, Problem
 from libs.bus.provision import provision
 from libs.db import prepare_database, service_dsn
 from libs.kit.ids import new_id
@@ -34,6 +34,7 @@ TENANT = "acme"
 NODE = "central-1"
 BINDING = Binding(dataset=DatasetRef(name="digits", version="v1"), code_version="a" * 64, seed=7)
 STOP_TIMEOUT_S = 15.0
+ASKS_LIMIT = 10
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
@@ -159,6 +160,17 @@ class Job:
         return [event.body for event in found if event.body.job_id == self.job_id]
 
     async def restore(self, attempt: int, member: int = 0, **changes: Any) -> RestoreReply:
+        """Ask until there is an answer: a request dies with the service that had taken it."""
+        for _ in range(ASKS_LIMIT):
+            try:
+                return await self.ask(attempt, member, **changes)
+            except Problem as problem:
+                if problem.code is not ProblemCode.UNAVAILABLE:
+                    raise
+        msg = f"no answer to the restore of attempt {attempt} in {ASKS_LIMIT} tries"
+        raise AssertionError(msg)
+
+    async def ask(self, attempt: int, member: int = 0, timeout_s: float = 5, **changes: Any) -> RestoreReply:
         request = RestoreRequest(
             job_id=self.job_id,
             tenant=TENANT,
@@ -168,7 +180,7 @@ class Job:
             node=NODE,
             binding=self.binding,
         ).model_copy(update=changes)
-        return await self.stage.client.request(registry.CALL_RESTORE, request, key=NODE, timeout_s=30)
+        return await self.stage.client.request(registry.CALL_RESTORE, request, key=NODE, timeout_s=timeout_s)
 
     async def listed(self) -> CheckpointsReply:
         query = CheckpointsQuery(job_id=self.job_id)

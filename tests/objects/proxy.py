@@ -52,11 +52,12 @@ class Faults:
 
 @dataclass
 class Gate:
-    """Holds requests that match; `reached` is set when the first one stands at it."""
+    """Holds requests that match; `reached` is set when the first one stands at it. `once`: later ones pass."""
 
     method: str
     path_part: str
     side: Literal["before", "after"]
+    once: bool = False
     reached: threading.Event = field(default_factory=threading.Event)
     opened: threading.Event = field(default_factory=threading.Event)
 
@@ -66,6 +67,8 @@ class Gate:
 
     def stand(self) -> None:
         """Wait here until the gate is opened."""
+        if self.once and self.reached.is_set():
+            return
         self.reached.set()
         self.opened.wait(GATE_TIMEOUT_S)
 
@@ -89,6 +92,9 @@ class S3Proxy:
         self.target_port = target_port
         self.faults: list[Faults] = []
         self.gates: list[Gate] = []
+        self.away = False
+        self.broken: list[str] = []
+        self._answered: list[Seen] = []
         self.on_fault: Callable[[], object] = lambda: None
         self._seen: list[Seen] = []
         self._lock = threading.Lock()
@@ -100,15 +106,23 @@ class S3Proxy:
     def endpoint(self) -> str:
         return f"http://127.0.0.1:{self._server.server_port}"
 
-    def gate(self, method: str, path_part: str, side: Literal["before", "after"]) -> Gate:
-        """Hold requests of `method` whose path has `path_part`."""
-        made = Gate(method, path_part, side)
+    def gate(self, method: str, path_part: str, side: Literal["before", "after"], *, once: bool = False) -> Gate:
+        """Hold requests of `method` whose path has `path_part`, or only the first of them."""
+        made = Gate(method, path_part, side, once)
         self.gates.append(made)
         return made
 
     def requests(self, method: str, path_part: str) -> list[Seen]:
         """What came by so far."""
         return [seen for seen in self._seen if seen.method == method and path_part in seen.path]
+
+    def answered(self, method: str, path_part: str) -> list[Seen]:
+        """What the store has answered so far."""
+        return [seen for seen in self._answered if seen.method == method and path_part in seen.path]
+
+    def answer(self, seen: Seen) -> None:
+        """Remember that the store has answered."""
+        self._answered.append(seen)
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -184,8 +198,14 @@ class _Handler(BaseHTTPRequestHandler):
         headers = dict(self.headers.items())
         body = self.rfile.read(int(self.headers.get("Content-Length", "0")))
         seen = proxy.see(method, path, headers)
+        if proxy.away:
+            self.close_connection = True
+            return
         proxy.hold(method, path, "before")
         fault = proxy.take(seen)
+        if method == "GET" and any(part in path for part in proxy.broken):
+            self._send(Answer(500, {}, _error("InternalError")))
+            return
         if fault is not None and fault.kind == "answer":
             self._send(Answer(fault.status, {}, _error(fault.code)))
             return
@@ -194,6 +214,7 @@ class _Handler(BaseHTTPRequestHandler):
         except OSError:
             self.close_connection = True
             return
+        proxy.answer(seen)
         proxy.hold(method, path, "after")
         if fault is None:
             self._send(answer)
