@@ -17,6 +17,8 @@ class Proxy:
         self._server: asyncio.Server | None = None
         self._flowing = asyncio.Event()
         self._flowing.set()
+        self._answering = asyncio.Event()
+        self._answering.set()
         self._open = True
         self._tasks: set[asyncio.Task[None]] = set()
         self._writers: set[asyncio.StreamWriter] = set()
@@ -46,10 +48,15 @@ class Proxy:
         """Move no more bytes, in either direction, and keep the connections."""
         self._flowing.clear()
 
+    def hang_back(self) -> None:
+        """Move bytes to the target only: what is asked arrives, no answer does."""
+        self._answering.clear()
+
     def heal(self) -> None:
         """Work again."""
         self._open = True
         self._flowing.set()
+        self._answering.set()
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if not self._open:
@@ -62,17 +69,22 @@ class Proxy:
             return
         pair = {writer, far_writer}
         self._writers |= pair
-        for source, sink in ((reader, far_writer), (far_reader, writer)):
-            task = asyncio.create_task(self._pump(source, sink, pair))
+        for source, sink, gate in ((reader, far_writer, self._flowing), (far_reader, writer, self._answering)):
+            task = asyncio.create_task(self._pump(source, sink, gate, pair))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
     async def _pump(
-        self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, pair: set[asyncio.StreamWriter]
+        self,
+        source: asyncio.StreamReader,
+        sink: asyncio.StreamWriter,
+        gate: asyncio.Event,
+        pair: set[asyncio.StreamWriter],
     ) -> None:
         with contextlib.suppress(OSError):
             while chunk := await source.read(CHUNK_BYTES):
                 await self._flowing.wait()
+                await gate.wait()
                 sink.write(chunk)
                 await sink.drain()
         for writer in pair:

@@ -20,6 +20,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+import psutil
+
 from tests.waiting import until_sync
 
 SCRIPTS = Path(sys.executable).parent
@@ -253,6 +255,18 @@ class PostgresServer(Server):
     def ready(self) -> bool:
         probe = [str(self.bin / "pg_isready"), "-h", str(self.directory), "-q"]
         return subprocess.run(probe, check=False, capture_output=True).returncode == 0
+
+    def pause(self) -> None:
+        """SIGSTOP to the postmaster and every backend: connections stay, nothing answers."""
+        super().pause()
+        for child in psutil.Process(self.pid).children(recursive=True):
+            child.suspend()
+
+    def resume(self) -> None:
+        """SIGCONT to all of them."""
+        for child in psutil.Process(self.pid).children(recursive=True):
+            child.resume()
+        super().resume()
 
     def psql(self, sql: str) -> str:
         """Run `sql` as superuser and return what it prints, unaligned and without headings."""

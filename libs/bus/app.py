@@ -239,6 +239,11 @@ class App(Generic[C]):
             raise BusError(msg)
         return self._client
 
+    @property
+    def connected(self) -> bool:
+        """Whether the bus is reached at this moment."""
+        return self._client is not None and self._client.connection.is_connected
+
     def asyncapi(self) -> str:
         """FastStream's AsyncAPI document of what this App takes, as JSON."""
         return self.broker.describe(f"Farside {self.service}", self._settings.version)
@@ -343,16 +348,17 @@ class App(Generic[C]):
     async def _lead(self) -> None:
         """Win the election, publish while it is held, and stand again when it is lost."""
         assert self._relay is not None
-        election = self.ledger.election()
+        election, failures = self.ledger.election(), 0
         try:
             while True:
                 try:
                     epoch = await election.win(ELECTION_POLL_S)
-                except Exception as error:
-                    if await self._health.alive() and not self.ledger.is_transient(error):
-                        raise
+                except Exception as error:  # noqa: BLE001 - judged
+                    failures += 1
+                    await self._health.judge(error, self.ledger.is_transient(error), failures)
                     await asyncio.sleep(ELECTION_POLL_S)
                     continue
+                failures = 0
                 get_logger().info("app.leading", service=self.name, epoch=epoch)
                 await self._reign(election.hold(LEADER_CHECK_S), epoch, self._relay)
                 get_logger().warning("app.leadership_lost", service=self.name, epoch=epoch)

@@ -72,6 +72,12 @@ class Connection(NatsClient):
         await self._error_cb(error)
         await self._process_op_err(error)
 
+    async def _select_next_server(self) -> None:
+        """Called before each attempt: nats-py drops the socket of a refused one without closing it."""
+        if self._transport is not None:
+            self._transport.close()
+        await super()._select_next_server()
+
     @property
     def is_stuck(self) -> bool:
         """Whether reconnecting has ended without a connection: only a new process helps."""

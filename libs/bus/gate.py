@@ -8,6 +8,7 @@ from libs.kit.retry import delays
 
 PROBE_FIRST_S = 0.1
 PROBE_CAP_S = 1.0
+PATIENCE = 20
 
 
 class Gate:
@@ -95,6 +96,14 @@ class Health:
             break
         get_logger().info("bus.store_back", service=self._service)
         self._gate.set_down(down=False)
+
+    async def judge(self, error: Exception, transient: bool, failures: int) -> None:  # noqa: FBT001 - a verdict
+        """Raise `error` if it is here to stay: the store answers, and it is not of the kind that passes.
+
+        `failures` in a row of whatever kind, with the store answering, are here to stay too.
+        """
+        if await self.alive() and (not transient or failures >= PATIENCE):
+            raise error
 
     def stop(self) -> None:
         """End the probe, if one runs."""

@@ -197,18 +197,13 @@ class PgElection:
         """Drop the session, and the lock with it."""
         session, self._session = self._session, None
         held, self._held = self._held, AsyncExitStack()
-        for end in (lambda: _terminate(session), held.aclose):
-            try:
-                await end()
-            except Exception as error:
-                if not is_transient(error):
-                    raise
-
-
-async def _terminate(session: Connection | None) -> None:
-    """Raises when the server has ended the session: the pool has taken it back then."""
-    if session is not None and not session.is_closed():
-        session.terminate()
+        try:
+            if session is not None:
+                session.terminate()
+            await held.aclose()
+        except Exception as error:
+            if not is_transient(error):  # a session that is gone already cannot be ended once more
+                raise
 
 
 def _nothing() -> None:

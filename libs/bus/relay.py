@@ -101,6 +101,7 @@ class Relay:
         self._chains: dict[str, asyncio.Task[None]] = {}
         self._publishes: set[asyncio.Task[Any]] = set()
         self._pauses: dict[str, _Pause] = {}
+        self._failures = 0
 
     def wake(self) -> None:
         """Say that there may be rows to publish."""
@@ -143,12 +144,13 @@ class Relay:
         resting = [aggregate for aggregate, pause in self._pauses.items() if pause.until > now]
         try:
             rows = await self._ledger.waiting(BATCH_ROWS, [*self._chains, *resting])
-        except Exception as error:
-            if await self._health.alive() and not self._ledger.is_transient(error):
-                raise
+        except Exception as error:  # noqa: BLE001 - judged
+            self._failures += 1
+            await self._health.judge(error, self._ledger.is_transient(error), self._failures)
             get_logger().warning("relay.read_failed", service=self._service, error=repr(error))
             await asyncio.sleep(RETRY_FIRST_S)
             return
+        self._failures = 0
         by_aggregate: dict[str, list[OutboxRow]] = {}
         for row in rows:
             by_aggregate.setdefault(row.aggregate, []).append(row)

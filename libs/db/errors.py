@@ -16,6 +16,7 @@ _TRANSIENT = (
     TimeoutError,
     asyncpg.PostgresConnectionError,
     asyncpg.InterfaceError,  # "connection is closed", "pool is closing": the server went away under us
+    asyncpg.InternalClientError,  # "cannot switch to state": the connection broke in the middle of a statement
     asyncpg.CannotConnectNowError,  # starting up or shutting down
     asyncpg.AdminShutdownError,
     asyncpg.CrashShutdownError,

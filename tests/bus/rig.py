@@ -48,6 +48,18 @@ def rejected(event: Event[JobSpec], text: str = "no") -> JobRejected:
     )
 
 
+def say(tx: Tx[Any], text: str, *, aggregate: str | None = None, sequence: int = 1) -> str:
+    """Emit an event of no importance."""
+    body = JobRejected(
+        submission_id=new_id(),
+        tenant=TENANT,
+        reason=Reason(code=ReasonCode.INVALID, message=text),
+        rejected_at=NOW,
+    )
+    subject = aggregate or new_id()
+    return tx.emit(registry.JOBS_REJECTED, body, key=TENANT, subject=subject, sequence=sequence, actor="test")
+
+
 async def submit(client: Client, spec: JobSpec, *, id: str | None = None) -> int:  # noqa: A002
     """Publish a submission; returns its stream sequence."""
     ack = await client.publish(
