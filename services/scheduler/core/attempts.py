@@ -74,17 +74,17 @@ def claim(job: Job, event: Claim, now: datetime, limits: Limits) -> tuple[Decisi
     assert attempt is not None
     member = attempt.members[event.member]
     first = member.phase is MemberPhase.OFFERED
-    decision = Decision(job)
+    claimed = replace(member, missing_since=None)
     if not attempt.all_claimed:
         claimed = replace(
-            member,
+            claimed,
             phase=MemberPhase.CLAIMED,
             incarnation=event.incarnation,
             endpoint=event.endpoint,
             claimed_at=now if first else member.claimed_at,
         )
-        charge = (Charge(attempt.number, claimed, now),) if first else ()
-        decision = settle(job, with_members(job, claimed), now, limits, charge)
+    charge = (Charge(attempt.number, claimed, now),) if first else ()
+    decision = settle(job, with_members(job, claimed), now, limits, charge)
     after = decision.job.attempt
     assert after is not None
     go = after.all_claimed

@@ -181,7 +181,7 @@ class _Room:
             return words.waiting_for_dataset(name, dataset)
         used_jobs, quota_jobs = int(self._used_jobs[tenant]), int(tenants.quota_jobs[tenant])
         if used_jobs + 1 > quota_jobs:
-            return words.waiting_for_quota(name, "concurrent_jobs", used_jobs, 1, quota_jobs)
+            return words.waiting_for_quota(name, "jobs", used_jobs, 1, quota_jobs)
         asked = int(queue.members[job]) * int(queue.cards[job])
         used_cards, quota_cards = int(self._used_cards[tenant]), int(tenants.quota_cards[tenant])
         if asked and used_cards + asked > quota_cards:

@@ -105,7 +105,7 @@ def refusal(tenant: Tenant, spec: JobSpec, standing: Standing, now: datetime) ->
     if RANK[spec.effective_priority] < RANK[quotas.top_priority]:
         return words.priority_not_allowed(tenant.tenant, spec.effective_priority, quotas.top_priority)
     if quotas.concurrent_jobs < 1:
-        return words.never_fits(tenant.tenant, "concurrent_jobs", 1, quotas.concurrent_jobs)
+        return words.never_fits(tenant.tenant, "jobs", 1, quotas.concurrent_jobs)
     if spec.total_cards > quotas.cards:
         return words.never_fits(tenant.tenant, "cards", spec.total_cards, quotas.cards)
     asked = commit_ms(spec)

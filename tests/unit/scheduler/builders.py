@@ -6,12 +6,26 @@ from typing import Any
 
 import numpy as np
 
+from contracts.attempts import ExitCause
 from contracts.base import Tier
 from contracts.jobs import JobKind, JobSpec
 from services.scheduler.core.admission import TIERS, admit
 from services.scheduler.core.attempts import claim
 from services.scheduler.core.jobs import decide
-from services.scheduler.core.model import Claim, Decision, Event, Intent, Job, Limits, Place, Seat, Started
+from services.scheduler.core.model import (
+    Claim,
+    Decision,
+    Event,
+    Exited,
+    Free,
+    Intent,
+    Job,
+    Limits,
+    Place,
+    Seat,
+    Started,
+    StopMember,
+)
 from services.scheduler.core.placement import ANY_MODEL, UNKNOWN_MODEL, Fleet, Queue, Tenants
 from services.scheduler.core.placement import TIERS as TIER_CODES
 
@@ -85,6 +99,28 @@ def running(members: int = 1, **changes: Any) -> Job:
 
 def step(job: Job, event: Event, at: float = 10) -> Decision:
     return decide(job, event, later(at), LIMITS)
+
+
+def kinds(decision: Decision) -> list[str]:
+    return [type(effect).__name__ for effect in decision.effects]
+
+
+def stops(decision: Decision) -> list[tuple[str, int, int]]:
+    return [(e.node, e.attempt, e.member) for e in decision.effects if isinstance(e, StopMember)]
+
+
+def freed(decision: Decision) -> list[int]:
+    return [effect.member.index for effect in decision.effects if isinstance(effect, Free)]
+
+
+def exited(member: int = 0, cause: ExitCause = ExitCause.COMPLETED, code: int | None = 0, attempt: int = 1) -> Exited:
+    return Exited(attempt, member, f"central-{member + 1}", cause, code)
+
+
+def rerun(job: Job) -> Job:
+    job = step(job, Place(seats())).job
+    job = claim(job, claim_of(job), later(11), LIMITS)[0].job
+    return step(job, Started(job.attempts, 0, "central-1"), at=12).job
 
 
 # ---- arrays ----------------------------------------------------------------------------------------------------------

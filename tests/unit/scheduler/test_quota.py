@@ -99,7 +99,7 @@ def test_more_cards_than_ever_allowed_is_refused() -> None:
 def test_no_concurrent_job_at_all_is_refused() -> None:
     reason = refusal(acme(jobs=0), spec(), Standing(), NOW)
     assert reason is not None
-    assert reason.resource == "concurrent_jobs"
+    assert reason.resource == "jobs"
 
 
 @pytest.mark.parametrize(

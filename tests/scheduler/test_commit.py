@@ -1,0 +1,135 @@
+"""A placement is checked again when it is committed; one that has become stale is dropped alone."""
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import pytest
+
+from contracts.base import Tier
+from contracts.jobs import JobPhase, JobSpec
+from contracts.nodes import Card, CardSource, NodeFacts, NodePhase, NodeState
+from libs.bus import PgLedger
+from libs.db import Pool, connect, migrate, prepare_database, service_dsn
+from libs.kit.clock import SystemClock
+from libs.kit.ids import new_id
+from services.scheduler import store
+from services.scheduler.core.admission import admit
+from services.scheduler.core.model import Intent, Job, Limits, Seat
+from services.scheduler.core.placement import Placement
+from services.scheduler.cycle import Cycle, StaleError, commit_placement
+from services.scheduler.effects import CardTakenError, carry_out
+from services.scheduler.store import Stored
+from services.scheduler.tenants import TenantBook
+from tests.scheduler.harness import spec, write_tenants
+
+NOW = SystemClock().now()
+LIMITS = Limits()
+
+
+@pytest.fixture
+async def pool(database: str) -> AsyncIterator[Pool]:
+    await prepare_database(database, {"scheduler": "secret"})
+    pool = await connect(service_dsn(database, "scheduler", "secret"), "scheduler")
+    await migrate(pool, "scheduler", "services.scheduler")
+    yield pool
+    await pool.close()
+
+
+@pytest.fixture
+def ledger(pool: Pool) -> PgLedger:
+    return PgLedger(pool, "scheduler")
+
+
+async def know(ledger: PgLedger, name: str, version: int, state: NodePhase = NodePhase.READY) -> None:
+    cards = [
+        Card(index=i, uuid=f"{name}-{i}", model="H100", memory_bytes=1, source=CardSource.DECLARED) for i in range(2)
+    ]
+    facts = NodeFacts(
+        node=name,
+        tier=Tier.CENTRAL,
+        zone="z",
+        address="127.0.0.1",
+        version="1",
+        cpu_milli=4000,
+        memory_bytes=1,
+        cards=cards,
+    )
+    seen = NodeState(node=name, version=version, state=state, facts=facts, incarnation=new_id(), since=NOW)
+    async with ledger.transaction() as tx:
+        await store.save_node(tx.conn, seen)
+
+
+async def submit(ledger: PgLedger, job: JobSpec) -> Job:
+    decision = admit(job, Intent(), NOW, LIMITS)
+    async with ledger.transaction() as tx:
+        stored = Stored(decision.job, "0", None)
+        await carry_out(tx, stored, decision, actor="test", limits=LIMITS, new=True)
+    return decision.job
+
+
+async def phase(ledger: PgLedger, job: Job) -> JobPhase:
+    async with ledger.transaction() as tx:
+        stored = await store.load_job(tx.conn, job.spec.job_id)
+        assert stored is not None
+        return stored.job.phase
+
+
+def placement(job: Job, node: str, version: int = 1, cards: tuple[int, ...] = (0, 1)) -> Placement:
+    return Placement(job.spec.job_id, job.version, (Seat(node, Tier.CENTRAL, cards),), ((node, version),))
+
+
+async def test_a_fresh_placement_is_committed(ledger: PgLedger) -> None:
+    await know(ledger, "n", 1)
+    job = await submit(ledger, spec())
+    async with ledger.transaction() as tx:
+        await commit_placement(tx, placement(job, "n"), NOW, LIMITS)
+    assert await phase(ledger, job) is JobPhase.PLACED
+
+
+@pytest.mark.parametrize("what", ["node changed", "node lost", "node unknown", "job changed", "card taken", "no cpu"])
+async def test_a_stale_placement_is_dropped_whole(ledger: PgLedger, pool: Pool, what: str) -> None:
+    """SC7: fit is checked again at the commit."""
+    await know(ledger, "n", 1)
+    job = await submit(ledger, spec(resources={"cards": 1, "cpu_milli": 3000}))
+    planned = placement(job, "n", cards=(0,))
+    match what:
+        case "node changed":
+            await know(ledger, "n", 2)
+        case "node lost":
+            await know(ledger, "n", 2, NodePhase.LOST)
+            planned = placement(job, "n", 2, cards=(0,))
+        case "node unknown":
+            planned = placement(job, "m", cards=(0,))
+        case "job changed":
+            planned = replace(planned, version=2)
+        case _:
+            other = await submit(ledger, spec(resources={"cards": 1, "cpu_milli": 3000}))
+            async with ledger.transaction() as tx:
+                card = 0 if what == "card taken" else 1
+                await commit_placement(tx, placement(other, "n", cards=(card,)), NOW, LIMITS)
+    with pytest.raises((StaleError, CardTakenError)):
+        async with ledger.transaction() as tx:
+            await commit_placement(tx, planned, NOW, LIMITS)
+    assert await phase(ledger, job) is JobPhase.ACCEPTED
+    async with pool.acquire() as conn:
+        count = "SELECT count(*) FROM allocations WHERE job_id = $1"
+        assert await conn.fetchval(count, job.spec.job_id) == 0
+
+
+async def test_the_cycle_places_what_fits_in_one_round_and_says_why_the_rest_stays(
+    ledger: PgLedger, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("tenants") / "t"
+    write_tenants(folder)
+    cycle = Cycle(ledger.transaction, TenantBook.read(folder), LIMITS, SystemClock(), cycle_s=1)
+    await know(ledger, "n", 1)
+    jobs = [await submit(ledger, spec(resources={"cards": 1})) for _ in range(3)]
+    await cycle.once()
+    phases = [await phase(ledger, job) for job in jobs]
+    assert phases == [JobPhase.PLACED, JobPhase.PLACED, JobPhase.WAITING]
+    await cycle.once()
+    async with ledger.transaction() as tx:
+        stored = await store.load_job(tx.conn, jobs[2].spec.job_id)
+        assert stored is not None
+        assert stored.job.version == 2
+        assert await tx.conn.fetchval("SELECT count(*) FROM changes") == 0
