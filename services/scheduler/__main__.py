@@ -8,11 +8,9 @@ from pydantic import ValidationError
 from libs.bus import PgLedger
 from libs.db import connect, migrate
 from libs.kit.logs import configure, get_logger
-from services.scheduler.app import build
+from services.scheduler.app import SERVICE, build
 from services.scheduler.settings import SchedulerSettings
 from services.scheduler.tenants import TenantBook, TenantFileError
-
-SERVICE = "scheduler"
 
 
 async def run(settings: SchedulerSettings, book: TenantBook) -> None:

@@ -9,11 +9,13 @@ from services.scheduler.handlers import Scheduler
 from services.scheduler.settings import SchedulerSettings
 from services.scheduler.tenants import TenantBook
 
+SERVICE = registry.SCHEDULER
+
 
 def build(settings: SchedulerSettings, ledger: Ledger[Connection], book: TenantBook) -> App[Connection]:
     """The App, not yet running. One process leads; a second one stands by."""
     clock = SystemClock()
-    app = App(registry.SCHEDULER, settings, ledger, leader=True)
+    app = App(SERVICE, settings, ledger, leader=True)
     Scheduler(book, settings.limits, clock).register(app)
     app.task(Cycle(app.transaction, book, settings.limits, clock, cycle_s=settings.cycle_s).run)
     return app
