@@ -59,7 +59,7 @@ def demo(plot: Path, *, as_json: bool) -> None:
     found = Findings()
     try:
         picture = asyncio.run(_demo(found, lambda line: output.note(f"{time.monotonic() - began:6.1f} s  {line}")))
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, asyncio.CancelledError):
         output.note("interrupted; everything is cleaned up")
         raise SystemExit(INTERRUPTED) from None
     if picture is not None:

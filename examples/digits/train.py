@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 import libs.sdk as farside
 
-STEPS = int(os.environ.get("DIGITS_STEPS", "2000"))
+STEPS = int(os.environ.get("DIGITS_STEPS", "1200"))
 BATCH = 64
 SEED, INTERVAL_STEPS = 7, 200  # where no job file says its own
 
