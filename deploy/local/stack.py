@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from contracts.registry import SERVICES
-from deploy.local import apps, control, leftovers, servers
+from deploy.local import apps, control, leftovers, nats_servers
 from deploy.local.apps import Overrides
 from deploy.local.bus import Bus
 from deploy.local.config import Config, prepare_config, stack_dir, write_stack_file
@@ -27,7 +27,9 @@ from deploy.local.identity import Identity, identity
 from deploy.local.keeper import Hooks, Keeper
 from deploy.local.lock import lock
 from deploy.local.part import Part, PartState, PartStatus, Phase, Step
+from deploy.local.postgres import postgres
 from deploy.local.provision import provision
+from deploy.local.seaweed import seaweed
 from deploy.local.watch import Watch
 
 
@@ -170,10 +172,10 @@ class Stack:
 
     def _build(self, config: Config, bus: Bus) -> list[Part]:
         makers: dict[str, Callable[[], Part]] = {
-            "postgres": lambda: servers.postgres(config),
-            "nats": lambda: servers.hub(config),
-            "leaf": lambda: servers.leaf(config, self._leaf_remote_port),
-            "seaweed": lambda: servers.seaweedfs(config),
+            "postgres": lambda: postgres(config),
+            "nats": lambda: nats_servers.hub(config),
+            "leaf": lambda: nats_servers.leaf(config, self._leaf_remote_port),
+            "seaweed": lambda: seaweed(config),
         }
         found = [make() for name, make in makers.items() if name in self.parts]
         found += [apps.service(config, name, bus, self._overrides) for name in SERVICES if name in self.parts]

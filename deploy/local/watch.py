@@ -38,7 +38,7 @@ class Watch:
 
     def born(self, child: Child) -> None:
         """A part has started."""
-        self._tell(f"+ {child.pid} {child.who.start_time}")
+        self._tell(f"+ {child.pid} {child.who.start_time} {int(child.death_signal)}")
 
     def gone(self, child: Child) -> None:
         """A part has ended."""
