@@ -1,7 +1,7 @@
 """Progress on its way out: the job's loop only appends, a thread sends.
 
-In: points. Out: batches to the backend. The buffer is bounded: when the other side is away for long, every second point
-is dropped, so that the curve keeps its shape and its newest point.
+In: points. Out: batches to the backend. The buffer is bounded: when the other side is away for long, only every second
+point is held, then every fourth, so that the curve keeps its shape; the newest point is always held.
 """
 
 import threading
@@ -25,6 +25,7 @@ class Reporter:
         self._patience_s = patience_s
         self._serial = backend.info.serial
         self._points: list[Point] = []
+        self._stride = 1
         self._sent = self._serial
         self._changed = threading.Condition()
         self._sending = threading.Lock()
@@ -36,9 +37,13 @@ class Reporter:
         """Take in a point; never waits for the agent."""
         with self._changed:
             self._serial += 1
+            if self._points and self._points[-1].serial % self._stride:
+                self._points.pop()
             self._points.append(Point(self._serial, step, metrics))
             if len(self._points) > HELD_POINTS:
-                self._points = self._points[1::2]
+                self._stride *= 2
+                newest = self._points[-1]
+                self._points = [p for p in self._points if p.serial % self._stride == 0 or p is newest]
             self._changed.notify()
 
     def flush(self) -> None:
@@ -96,4 +101,5 @@ class Reporter:
             with self._changed:
                 self._sent = batch[-1].serial if batch else self._sent
                 self._points = [point for point in self._points if point.serial > kept]
+                self._stride = self._stride if self._points else 1
                 return bool(self._points) and (flush or self._unsent())

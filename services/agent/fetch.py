@@ -34,7 +34,8 @@ T = TypeVar("T")
 RETRY_FIRST_S = 0.25
 RETRY_CAP_S = 5.0
 REQUEST_TIMEOUT_S = 5.0
-RESTORE_TIMEOUT_S = 120.0
+RESTORE_FIRST_S = 8.0
+RESTORE_CAP_S = 120.0
 HOPELESS_TRIES = 3
 CODE_FILE = "code.tar.gz"
 FILES_FOLDER = "files"
@@ -65,7 +66,8 @@ class Fetcher:
         """Fetch all; `pin` is told each cache entry before it is used. Raises InputError."""
         await patiently("code", lambda: self._code(run.spec.artefact, folder / "work", pin))
         dataset = await patiently("dataset", lambda: self._dataset(run, pin))
-        reply = await patiently("restore", lambda: self._open_restore(run))
+        timeouts = delays(RESTORE_FIRST_S, RESTORE_CAP_S)
+        reply = await patiently("restore", lambda: self._open_restore(run, next(timeouts)))
         if reply.step is None:
             return Inputs(dataset)
         file = await patiently("checkpoint", lambda: self._checkpoint(run, reply, folder))
@@ -129,7 +131,8 @@ class Fetcher:
             msg = f"{staged.manifest} is no manifest: stage the dataset again"
             raise InputError(msg) from error
 
-    async def _open_restore(self, run: WorkRun) -> RestoreReply:
+    async def _open_restore(self, run: WorkRun, timeout_s: float) -> RestoreReply:
+        """Ask for the newest valid checkpoint; its digests are read meanwhile, so a repeated question waits longer."""
         request = RestoreRequest(
             job_id=run.job_id,
             tenant=run.tenant,
@@ -139,9 +142,7 @@ class Fetcher:
             node=self._node,
             binding=binding(run),
         )
-        reply = await self._client().request(
-            registry.CALL_RESTORE, request, key=self._node, timeout_s=RESTORE_TIMEOUT_S
-        )
+        reply = await self._client().request(registry.CALL_RESTORE, request, key=self._node, timeout_s=timeout_s)
         if not reply.granted:
             msg = f"restore refused: {reply.message}"
             raise InputError(msg)

@@ -4,9 +4,9 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+from pydantic import SecretStr
 
 from libs.objects import Store, StoreConfig
-from pydantic import SecretStr
 from tests.agent.world import World
 from tests.servers import NatsServer, SeaweedServer
 

@@ -26,11 +26,14 @@ from contracts.requests import ClaimReply, ClaimRequest, Problem, ProblemCode, R
 from contracts.transfers import TransferCompleted
 from contracts.work import WorkRun, WorkStop
 from libs.bus import Client, Event
+from libs.bus.connection import subscribe
 from libs.bus.provision import provision
 from libs.kit.ids import new_id
 from libs.objects import Store, artefact_key
 from services.agent import handoff
 from services.agent.core.model import AttemptKey
+from services.agent.ending import end_attempts
+from services.agent.executor import ProcessExecutor
 from services.agent.places import Places
 from services.agent.settings import AgentSettings
 from tests.servers import NatsServer, SeaweedServer
@@ -110,6 +113,10 @@ class World:
             **more,
         }
 
+    async def provision(self) -> None:
+        """Make streams and the node's durables."""
+        await provision(self.nats.url, [self.node])
+
     def agent(self, **more: str) -> AgentProcess:
         """An agent of the node, not started."""
         agent = AgentProcess(self.settings(**more), self.folder / "agent.log")
@@ -118,7 +125,7 @@ class World:
 
     async def __aenter__(self) -> Self:
         self._agents: list[AgentProcess] = []
-        await provision(self.nats.url, [self.node])
+        await self.provision()
         self.client = await Client.connect(self.nats.url, name="world")
         messages = [message for message in registry.MESSAGES if message.domain == "attempts"]
         self._readers = [asyncio.create_task(self._read(messages)), asyncio.create_task(self._read_node())]
@@ -135,9 +142,7 @@ class World:
                 with suppress(ProcessLookupError):
                     agent.signal(signal.SIGCONT)
                 agent.kill()
-        if self._agents:
-            command = [sys.executable, "-m", "services.agent", "--end-attempts"]
-            await asyncio.to_thread(subprocess.run, command, cwd=ROOT, env=self.settings(), check=True, timeout=60)
+        await asyncio.to_thread(end_attempts, self.places().attempts, ProcessExecutor(), 0.5)
         for reader in self._readers:
             reader.cancel()
         await asyncio.gather(*self._readers, return_exceptions=True)
@@ -229,10 +234,12 @@ class World:
 
     def task_pid(self, run: WorkRun) -> int:
         task = until_sync(lambda: handoff.read_task(self.attempt_folder(run)), 20, "task.json")
+        assert task is not None
         return task.process.pid
 
     def shim_pid(self, run: WorkRun) -> int:
         owner = until_sync(lambda: handoff.read_owner(self.attempt_folder(run)), 20, "shim.json")
+        assert owner is not None
         assert owner.shim is not None
         return owner.shim.pid
 
@@ -266,7 +273,7 @@ class World:
                 headers = {"farside-problem": "1"} if isinstance(body, Problem) else None
                 await self.client.connection.publish(message.reply, body.model_dump_json().encode(), headers=headers)
 
-        await self.client.connection.subscribe(subject, cb=serve)
+        await subscribe(self.client.connection, subject, serve)
 
     def _on_claim(self, data: bytes) -> ClaimReply | None:
         self.claims.append(ClaimRequest.model_validate_json(data))
