@@ -11,12 +11,12 @@ T = TypeVar("T")
 POLL_S = 0.02
 
 
-async def until(predicate: Callable[[], T | Awaitable[T]], timeout_s: float = 10.0, what: str = "") -> T:
+async def until(predicate: Callable[[], T | Awaitable[T | None] | None], timeout_s: float = 10.0, what: str = "") -> T:
     """Return the first truthy value of `predicate` (plain or async); fail after `timeout_s`."""
     deadline = time.monotonic() + timeout_s
     while True:
         answer = predicate()
-        value = cast("T", await answer if inspect.isawaitable(answer) else answer)
+        value = cast("T | None", await answer if inspect.isawaitable(answer) else answer)
         if value:
             return value
         if time.monotonic() > deadline:
