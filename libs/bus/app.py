@@ -244,6 +244,11 @@ class App(Generic[C]):
         """Whether the bus is reached at this moment."""
         return self._client is not None and self._client.connection.is_connected
 
+    @property
+    def paused_aggregates(self) -> frozenset[str]:
+        """Aggregates whose rows could not be published just now and are tried again."""
+        return frozenset() if self._relay is None else self._relay.paused
+
     def asyncapi(self) -> str:
         """FastStream's AsyncAPI document of what this App takes, as JSON."""
         return self.broker.describe(f"Farside {self.service}", self._settings.version)

@@ -13,9 +13,7 @@ from faststream.specification import AsyncAPI
 from nats.js.api import ConsumerConfig
 
 from libs.bus.connection import Address, Callbacks, Connection, connect
-from libs.bus.subscribers import BatchSubscriber, CallSubscriber, EachSubscriber, Settle, Tap
-
-GRACEFUL_S = 10.0
+from libs.bus.subscribers import GRACEFUL_S, BatchSubscriber, CallSubscriber, EachSubscriber, Settle, Tap
 
 Entry = Callable[..., Awaitable[Any]]
 

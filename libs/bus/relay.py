@@ -103,6 +103,11 @@ class Relay:
         self._pauses: dict[str, _Pause] = {}
         self._failures = 0
 
+    @property
+    def paused(self) -> frozenset[str]:
+        """Aggregates that rest after a failure."""
+        return frozenset(self._pauses)
+
     def wake(self) -> None:
         """Say that there may be rows to publish."""
         self._woken.set()

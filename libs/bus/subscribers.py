@@ -5,6 +5,7 @@ keep its broker, its middleware and its documents, and replace how messages come
 """
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
@@ -34,6 +35,7 @@ MISSING_TIMES = 2
 STALLED_S = 60.0
 CALLS_AT_ONCE = 16
 PROVISION_WAIT_S = 120.0
+GRACEFUL_S = 10.0
 PROVISION_POLL_S = 0.25
 
 Process = Callable[[Any, Callable[[], Awaitable[Any]]], Awaitable[None]]
@@ -88,8 +90,11 @@ class _Hands:
         if error is not None:
             self._failed(error)
 
-    async def stop(self) -> None:
+    async def stop(self, grace_s: float) -> None:
+        """Give the tasks `grace_s` to end by themselves, then cancel them."""
         tasks = list(self._tasks)
+        if tasks:
+            await asyncio.wait(tasks, timeout=grace_s)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -120,6 +125,13 @@ class _Pulling:
         for loop in self._loops:
             loop.cancel()
         await asyncio.gather(*self._loops, return_exceptions=True)
+
+    async def stop(self) -> None:
+        """Finish what is held; hand back at once what cannot be finished in time."""
+        await self.hands.stop(GRACEFUL_S)
+        for message in self._held.values():
+            with contextlib.suppress(NatsError):
+                await message.nak()
 
     def done(self, message: Msg) -> None:
         if self._held.pop(id(message), None) is not None and self.puller is not None:
@@ -232,10 +244,10 @@ class EachSubscriber(PullStreamSubscriber):
             self.pulling.done(message)
 
     async def stop(self) -> None:
-        """Stop pulling, give running handlers FastStream's graceful time, end the rest."""
+        """Stop pulling, then finish what is held."""
         await self.pulling.stop_pulling()
+        await self.pulling.stop()
         await super().stop()
-        await self.pulling.hands.stop()
 
 
 class BatchSubscriber(BatchPullStreamSubscriber):
@@ -248,6 +260,7 @@ class BatchSubscriber(BatchPullStreamSubscriber):
         self.pulling = _Pulling(tap, self, self._arrived)
         self._buffer: list[Msg] = []
         self._filled = asyncio.Event()
+        self._closing = False
 
     async def _create_subscription(self) -> None:
         self.pulling.hands.start(self._batches())
@@ -258,22 +271,25 @@ class BatchSubscriber(BatchPullStreamSubscriber):
         self._filled.set()
 
     async def _batches(self) -> None:
-        while True:
+        while self._buffer or not self._closing:
             await self._filled.wait()
             batch, self._buffer = self._buffer[: self.tap.batch], self._buffer[self.tap.batch :]
-            if not self._buffer:
+            if not self._buffer and not self._closing:
                 self._filled.clear()
             try:
-                await self.consume(batch)
+                if batch:
+                    await self.consume(batch)
             finally:
                 for message in batch:
                     self.pulling.done(message)
 
     async def stop(self) -> None:
-        """Stop pulling, give the running batch FastStream's graceful time, end the rest."""
+        """Stop pulling, then finish what is held."""
         await self.pulling.stop_pulling()
+        self._closing = True
+        self._filled.set()
+        await self.pulling.stop()
         await super().stop()
-        await self.pulling.hands.stop()
 
 
 class CallSubscriber(CoreSubscriber):
@@ -297,8 +313,8 @@ class CallSubscriber(CoreSubscriber):
             try:
                 await gate.wait_closed()
             finally:
-                if not self.connection.is_closed and not self.connection.is_draining:
-                    await subscription.unsubscribe()
+                with contextlib.suppress(NatsError, TimeoutError):
+                    await subscription.drain()
 
     async def _arrived(self, message: Msg) -> None:
         await self._slots.acquire()
@@ -311,8 +327,8 @@ class CallSubscriber(CoreSubscriber):
             self._slots.release()
 
     async def stop(self) -> None:
-        """Take no more requests, give running ones FastStream's graceful time."""
+        """Take no more requests, then answer those that are here."""
         if self._serving is not None:
             self._serving.cancel()
+        await self._hands.stop(GRACEFUL_S)
         await super().stop()
-        await self._hands.stop()

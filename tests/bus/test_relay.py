@@ -1,0 +1,191 @@
+"""The outbox: order within an aggregate, all of it out, nothing stuck behind what the bus refuses."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from contracts import registry
+from contracts.base import MAX_BODY_BYTES
+from contracts.requests import StatusQuery
+from libs.bus import Client, PgLedger, TooLarge
+from libs.bus.codec import Envelope
+from libs.bus.outbox import OutboxRow, make_row
+from libs.db import Pool
+from libs.kit.ids import new_id
+from libs.telemetry import context
+from tests.bus.rig import NOW, TENANT, PgApp, job, new_app, running, say, take
+from tests.servers import NatsServer
+from tests.waiting import until
+
+
+async def test_pitfall_26_rows_of_one_aggregate_are_published_in_order_across_failures(
+    hub: NatsServer, client: Client, pool: Pool
+) -> None:
+    app = new_app(hub.url, pool)
+    aggregates, rows = 20, 15
+    async with running(app):
+        for sequence in range(1, rows + 1):
+            async with app.transaction() as tx:
+                for aggregate in range(aggregates):
+                    say(tx, str(sequence), aggregate=f"a{aggregate}", sequence=sequence)
+            if sequence == rows // 2:
+                hub.kill()
+                hub.start()
+        events = await take(client, registry.JOBS_REJECTED, aggregates * rows, 30)
+    for aggregate in range(aggregates):
+        sequences = [event.sequence for event in events if event.subject == f"a{aggregate}"]
+        assert sequences == list(range(1, rows + 1))
+
+
+async def test_pitfall_26_one_message_of_an_aggregate_is_in_flight_and_many_aggregates_are(
+    hub: NatsServer, client: Client, pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    del client
+    app = new_app(hub.url, pool)
+    flying: dict[str, int] = {}
+    most: dict[str, int] = {}
+    together = 0
+    async with running(app):
+        js = app.client.js
+        publish = js.publish
+
+        async def watched(subject: str, *args: object, **kwargs: object) -> object:
+            nonlocal together
+            headers: dict[str, str] = kwargs["headers"]  # pyright: ignore[reportAssignmentType]
+            aggregate = headers["ce-subject"]
+            flying[aggregate] = flying.get(aggregate, 0) + 1
+            most[aggregate] = max(most.get(aggregate, 0), flying[aggregate])
+            together = max(together, sum(flying.values()))
+            try:
+                return await publish(subject, *args, **kwargs)  # pyright: ignore[reportArgumentType]
+            finally:
+                flying[aggregate] -= 1
+
+        monkeypatch.setattr(js, "publish", watched)
+        async with app.transaction() as tx:
+            for number in range(100):
+                say(tx, str(number), aggregate=f"a{number % 10}", sequence=number)
+        await until(lambda: _empty(pool))
+    assert set(most.values()) == {1}
+    assert together == 10
+
+
+async def _empty(pool: Pool) -> bool:
+    return (await PgLedger(pool, "scheduler").counts()).waiting == 0
+
+
+async def test_a_row_that_the_bus_refuses_for_good_is_parked_and_blocks_nothing(
+    hub: NatsServer, client: Client, pool: Pool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    app = new_app(hub.url, pool, service="inventory")
+    async with running(app):
+        async with app.transaction() as tx:
+            envelope = Envelope(new_id(), "/x", "a1", 1, "x", None, NOW)
+            row = make_row(registry.JOBS_SUBMIT, job(), TENANT, envelope, None)
+            too_large = OutboxRow(new_id(), "a1", row.stream, row.subject, row.headers, b" " * (3 * MAX_BODY_BYTES))
+            elsewhere = OutboxRow(new_id(), "a1", "NODES", row.subject, row.headers, row.data)
+            tx.rows.extend([too_large, elsewhere])
+            say(tx, "after", aggregate="a1")
+        await take(client, registry.JOBS_REJECTED, 1)
+        status = await client.request(registry.STATUS["inventory"], StatusQuery(), key="_")
+    assert status.parked_rows == 2
+    assert status.outbox_rows == 0
+    assert capsys.readouterr().err.count("relay.parked") == 2
+
+
+async def test_a_body_above_the_limit_is_refused_where_it_enters_the_outbox(
+    hub: NatsServer, client: Client, pool: Pool
+) -> None:
+    del client
+    app = new_app(hub.url, pool)
+    big = job().model_copy(update={"env": {f"V{n}": "x" * 4096 for n in range(256)}})
+    async with running(app):
+        with pytest.raises(TooLarge, match=r"has a body of \d+ bytes, the limit is 1048576"):
+            async with app.transaction() as tx:
+                tx.emit(registry.JOBS_SUBMIT, big, key=TENANT, subject=big.job_id, sequence=1, actor="x")
+    assert await _empty(pool)
+
+
+async def test_rows_without_a_stream_wait_and_are_never_given_up(hub: NatsServer, pool: Pool) -> None:
+    """Nothing is provisioned: no stream answers. Rows wait, however often publishing fails."""
+    app = new_app(hub.url, pool)
+    async with running(app):
+        async with app.transaction() as tx:
+            say(tx, "patience")
+        await until(lambda: len(app.paused_aggregates) == 1)
+        await asyncio.sleep(0.5)  # several attempts
+        counts = await app.ledger.counts()
+        assert (counts.waiting, counts.parked) == (1, 0)
+
+
+async def test_two_replicas_publish_each_row_once(hub: NatsServer, client: Client, pool: Pool) -> None:
+    first, second = new_app(hub.url, pool), new_app(hub.url, pool)
+    async with running(first), running(second):
+        await until(lambda: first.gate.leading or second.gate.leading)
+        for app in (first, second):
+            for number in range(20):
+                async with app.transaction() as tx:
+                    say(tx, f"{number}")
+        await until(lambda: _empty(pool))
+    info = await client.js.stream_info("JOBS")
+    assert info.state.last_seq == 40
+    assert not (first.gate.leading and second.gate.leading)
+
+
+async def test_an_id_that_was_emitted_is_not_sent_twice(hub: NatsServer, client: Client, pool: Pool) -> None:
+    app = new_app(hub.url, pool)
+    message_id = new_id()
+    async with running(app):
+        for _ in range(2):
+            async with app.transaction() as tx:
+                body = say(tx, "first")
+                assert body
+                tx.rows[0] = OutboxRow(
+                    message_id, "a", tx.rows[0].stream, tx.rows[0].subject, tx.rows[0].headers, tx.rows[0].data
+                )
+            await until(lambda: _empty(pool))
+        async with app.transaction() as tx:
+            say(tx, "last")
+        await take(client, registry.JOBS_REJECTED, 2)
+    assert len(await client.history([registry.JOBS_REJECTED])) == 2
+
+
+async def test_a_rolled_back_transaction_says_nothing(hub: NatsServer, client: Client, pool: Pool) -> None:
+    app = new_app(hub.url, pool)
+    async with running(app):
+        with pytest.raises(ValueError, match="no"):
+            await _say_and_fail(app)
+        async with app.transaction() as tx:
+            say(tx, "said")
+        events = await take(client, registry.JOBS_REJECTED, 1)
+    assert events[0].body.reason.message == "said"
+
+
+async def _say_and_fail(app: PgApp) -> None:
+    async with app.transaction() as tx:
+        say(tx, "never")
+        text = "no"
+        raise ValueError(text)
+
+
+async def test_pitfall_30_the_trace_of_the_handler_travels_with_its_rows(
+    hub: NatsServer, client: Client, pool: Pool
+) -> None:
+    trace = context.root(b"t" * 16, b"s" * 8)
+    app = new_app(hub.url, pool)
+    async with running(app):
+        with context.use(trace):
+            async with app.transaction() as tx:
+                say(tx, "traced")
+        raw = await until(lambda: _raw(client))
+    assert raw["ce-traceparent"] == trace.life
+    assert raw["traceparent"] == trace.hop
+
+
+async def _raw(client: Client) -> dict[str, str]:
+    try:
+        message: Any = await client.js.get_last_msg("JOBS", registry.JOBS_REJECTED.subject(TENANT))
+    except Exception:  # noqa: BLE001 - not there yet
+        return {}
+    return dict(message.headers or {})
