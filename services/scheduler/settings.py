@@ -9,13 +9,14 @@ from libs.kit.settings import LeaseTimings, ServiceSettings
 from services.scheduler.core.model import Limits
 
 GRACE_PER_LEASE = 0.25
+LEAST_GRACE_S = 10.0
 
 
 class SchedulerSettings(ServiceSettings, LeaseTimings):
     """`FARSIDE_PG_DSN` is required; `tenants` is a folder of tenant files, `cycle_s` how often the cycle looks.
 
     `reconcile_grace_s` is how long the exit of an attempt may take that its returned node no longer holds (a quarter
-    of `lease_s` unless given); `max_losses` is how many attempts a job may lose to its nodes.
+    of `lease_s`, 10 s at least, unless given); `max_losses` is how many attempts a job may lose to its nodes.
     """
 
     tenants: Path = Path("deploy/local/tenants")
@@ -41,5 +42,5 @@ class SchedulerSettings(ServiceSettings, LeaseTimings):
     @property
     def limits(self) -> Limits:
         """What the core needs of them."""
-        grace_s = self.reconcile_grace_s or self.lease_s * GRACE_PER_LEASE
+        grace_s = self.reconcile_grace_s or max(LEAST_GRACE_S, self.lease_s * GRACE_PER_LEASE)
         return Limits(max_losses=self.max_losses, reconcile_grace_s=grace_s)

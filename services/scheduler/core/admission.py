@@ -16,6 +16,9 @@ from services.scheduler.core.model import Cancel, Decision, Hold, Intent, Job, L
 from services.scheduler.core.quota import Standing, Tenant
 
 LONGEST_WITHOUT_CHECKPOINT_S = 3600
+MAX_SEATS_BYTES = 640 * 1024
+SEAT_BYTES = 128
+CARD_BYTES = 4
 
 # Where each kind may run, best first (FEATURES row S2).
 TIERS: dict[JobKind, tuple[Tier, ...]] = {
@@ -74,7 +77,20 @@ def refusal(
     """The first reason to refuse the submission, or None."""
     if tenant is None:
         return words.unknown_tenant(spec.tenant)
-    return _needs_checkpoint(spec) or no_such_node(spec, shapes) or quota.refusal(tenant, spec, standing, now)
+    return (
+        _too_many_seats(spec)
+        or _needs_checkpoint(spec)
+        or no_such_node(spec, shapes)
+        or quota.refusal(tenant, spec, standing, now)
+    )
+
+
+def _too_many_seats(spec: JobSpec) -> Reason | None:
+    """A job's events name each member with its cards, and must fit the bus."""
+    size = spec.members * (SEAT_BYTES + CARD_BYTES * spec.resources.cards)
+    if size > MAX_SEATS_BYTES:
+        return words.too_many_seats(spec, size, MAX_SEATS_BYTES)
+    return None
 
 
 def _needs_checkpoint(spec: JobSpec) -> Reason | None:

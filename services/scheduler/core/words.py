@@ -53,6 +53,15 @@ def too_large(size_bytes: int, allowed_bytes: int) -> Reason:
     return reason(ReasonCode.INVALID, text, "spec_bytes", asked=size_bytes, allowed=allowed_bytes)
 
 
+def too_many_seats(spec: JobSpec, size_bytes: int, allowed_bytes: int) -> Reason:
+    """The list of members would not fit a message."""
+    text = (
+        f"{spec.members} members with {spec.resources.cards} cards each make a list of {size_bytes} bytes, "
+        f"{allowed_bytes} are allowed: ask for fewer members"
+    )
+    return reason(ReasonCode.INVALID, text, "members_bytes", asked=size_bytes, allowed=allowed_bytes)
+
+
 def job_id_reused(job_id: str) -> Reason:
     """Another job has this id."""
     text = f"job_id {job_id} belongs to a job submitted earlier with another body: give each job a new UUIDv7"

@@ -80,3 +80,11 @@ def test_while_no_node_is_known_jobs_wait() -> None:
 def test_before_any_node_of_its_tiers_is_known_the_others_tell_what_exists() -> None:
     assert no_such_node(spec(resources={"cards": 1}), (REMOTE,)) is None
     assert code(no_such_node(spec(resources={"cards": 1, "accelerator": "B900"}), (REMOTE,))) is not None
+
+
+def test_a_gang_whose_list_of_members_would_not_fit_a_message() -> None:
+    huge = Tenant("acme", 1, Quotas(10**18, 10**9, 10, Priority.ONLINE))
+    fits = spec(members=4096, resources={"cards": 8}, max_runtime_s=60)
+    assert refusal(fits, huge, (), Standing(), NOW) is None
+    reason = refusal(spec(members=4096, resources={"cards": 64}, max_runtime_s=60), huge, (), Standing(), NOW)
+    assert code(reason) is ReasonCode.INVALID
