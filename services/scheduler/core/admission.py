@@ -16,7 +16,7 @@ from services.scheduler.core.model import Cancel, Decision, Hold, Intent, Job, L
 from services.scheduler.core.quota import Standing, Tenant
 
 LONGEST_WITHOUT_CHECKPOINT_S = 3600
-MAX_SEATS_BYTES = 640 * 1024
+MAX_SEATS_BYTES = 384 * 1024  # a reply holds 512 KiB
 SEAT_BYTES = 128
 CARD_BYTES = 4
 

@@ -84,7 +84,7 @@ def test_before_any_node_of_its_tiers_is_known_the_others_tell_what_exists() -> 
 
 def test_a_gang_whose_list_of_members_would_not_fit_a_message() -> None:
     huge = Tenant("acme", 1, Quotas(10**18, 10**9, 10, Priority.ONLINE))
-    fits = spec(members=4096, resources={"cards": 8}, max_runtime_s=60)
+    fits = spec(members=2048, resources={"cards": 8}, max_runtime_s=60)
     assert refusal(fits, huge, (), Standing(), NOW) is None
     reason = refusal(spec(members=4096, resources={"cards": 64}, max_runtime_s=60), huge, (), Standing(), NOW)
     assert code(reason) is ReasonCode.INVALID
