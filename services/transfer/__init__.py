@@ -1,0 +1,1 @@
+"""Transfer: stages dataset versions into object storage, verified, under a manifest."""

@@ -1,0 +1,38 @@
+"""Run the transfer service: `python -m services.transfer [--check]`. Settings come from `FARSIDE_*`."""
+
+import asyncio
+import sys
+
+from pydantic import ValidationError
+
+from libs.bus import PgLedger
+from libs.db import connect, migrate
+from libs.kit.logs import configure, get_logger
+from libs.objects import AsyncStore
+from services.transfer.app import SERVICE, build
+from services.transfer.settings import TransferSettings
+
+
+async def run(settings: TransferSettings) -> None:
+    """Open ledger and store, bring the schema up to date and serve until told to stop."""
+    pool = await connect(settings.dsn, SERVICE)
+    await migrate(pool, SERVICE, "services.transfer")
+    await build(settings, PgLedger(pool, SERVICE), AsyncStore.open(settings)).run()
+
+
+def main(arguments: list[str]) -> int:
+    """The command line; 2 when the settings are at fault."""
+    configure(SERVICE)
+    try:
+        settings = TransferSettings()
+    except ValidationError as error:
+        get_logger().error("settings.invalid", detail=str(error))
+        return 2
+    configure(SERVICE, settings.log_level)
+    if "--check" not in arguments:
+        asyncio.run(run(settings))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
