@@ -1,18 +1,23 @@
 """Reading the heartbeat stream to its end.
 
-In: the stream HEARTBEATS, by an ephemeral consumer that keeps order and needs no acks. Out: this service's own tick,
-and what came on every node's heartbeat subject since the last reading. A reading ends when the server says that
-nothing is left, after the tick has been seen; whatever breaks on the way (connection, consumer, stream) raises, and the
-next reading starts with a new consumer where the ledger's clock stands.
+In: the stream HEARTBEATS, by batches of direct gets, each starting behind the last message read. Out: this service's
+own tick, and what came on every node's heartbeat subject since the last reading.
+
+A consumer would not do. The stream keeps the newest message of each node only, and consumers are told of new messages
+a moment after these are acknowledged; a consumer may report its end while the successor of a heartbeat that has just
+been dropped is not yet known to it. A direct get reads the store itself: when it ends with nothing pending, every
+message that was stored by then has been handed over, or its successor has. Each message names the one before it in the
+batch, so a lost one is noticed. Whatever breaks on the way raises, and the next reading starts again where the
+ledger's clock stands.
 """
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any, TypeAlias, cast
 
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
-from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 
 from contracts import registry
 from contracts.deadletters import DeadReason
@@ -24,13 +29,24 @@ from services.inventory.core.model import Clock, Tick
 
 STREAM = registry.HEARTBEATS.name
 TICK_SUBJECT = registry.NODES_TICK.subject(registry.NO_KEY)
-BATCH = 1000
-MAX_BATCHES = 1000
+READER = "inventory-nodes-heartbeat"
+BATCH = 10_000
+BATCH_BYTES = 32 * 1024 * 1024
+MAX_BATCHES = 100
+PENDING_MESSAGES = 4 * BATCH
+PENDING_BYTES = 4 * BATCH_BYTES
 ANSWER_TIMEOUT_S = 5.0
-INACTIVE_THRESHOLD_S = 30.0
-NO_MESSAGES = "404"
 MAX_LEASE_S = 7 * 24 * 3600
 MAX_ATTEMPTS = 2048
+
+_SUBJECT = "Nats-Subject"
+_SEQUENCE = "Nats-Sequence"
+_STORED_AT = "Nats-Time-Stamp"
+_PENDING = "Nats-Num-Pending"
+_BEFORE = "Nats-Last-Sequence"
+_ADDED = {"Nats-Stream", _SUBJECT, _SEQUENCE, _STORED_AT, _PENDING, _BEFORE}
+_END_OF_BATCH = "204"
+_NOTHING = "404"
 
 Heard: TypeAlias = Event[NodeHeartbeat] | Invalid
 
@@ -56,137 +72,141 @@ class Reading:
     heard: list[Heard]
 
 
-@dataclass
-class _Consumer:
-    """An ephemeral consumer on one life of the stream, and how far it has been read."""
+@dataclass(frozen=True)
+class Stored:
+    """One message as a direct get hands it over, without the headers that the server added."""
 
-    name: str
-    stream: str
-    next_sequence: int
-    delivered: int
-    inbox: str
-    subscription: Subscription
-    pulls: int = 0
+    subject: str
+    sequence: int
+    stored_at: datetime
+    pending: int
+    headers: dict[str, str]
+    data: bytes
 
 
 class HeartbeatReader:
-    """Reads on from reading to reading. `reader` names this process in the names of its consumers."""
+    """Reads on from reading to reading, on one life of the stream after another."""
 
-    def __init__(self, client: Client, reader: str, domain: str | None) -> None:
+    def __init__(self, client: Client, domain: str | None) -> None:
         self._connection = client.connection
         self._js = client.js
-        self._api = f"$JS.{domain}.API" if domain else "$JS.API"
-        self._reader = reader
-        self._opened = 0
-        self._consumer: _Consumer | None = None
+        self._direct_get = f"{f'$JS.{domain}.API' if domain else '$JS.API'}.DIRECT.GET.{STREAM}"
+        self._life: str | None = None
+        self._inbox = client.connection.new_inbox()
+        self._subscription: Subscription | None = None
+        self._requests = 0
 
-    async def open(self, clock: Clock) -> None:
-        """Be ready to read on from `clock`. Raises nats-py's errors, NotFoundError when there is no stream."""
-        held = self._consumer
-        if held is not None and held.next_sequence == start_sequence(clock, held.stream):
-            return
-        await self.reset()
-        stream = await self._life()
-        self._opened += 1
-        name = f"inventory-{self._reader}-{self._opened}"
-        start = start_sequence(clock, stream)
-        config = ConsumerConfig(
-            name=name,
-            deliver_policy=DeliverPolicy.BY_START_SEQUENCE,
-            opt_start_seq=start,
-            ack_policy=AckPolicy.NONE,
-            inactive_threshold=INACTIVE_THRESHOLD_S,
-            mem_storage=True,
-        )
-        await cast("Any", self._js).add_consumer(STREAM, config)  # its further parameters have no types
-        if await self._life() != stream:
-            msg = f"stream {STREAM} was made anew while consumer {name} was added to it"
+    async def open(self) -> None:
+        """Know which life of the stream is read. Raises NotFoundError when there is no stream."""
+        if self._life is None:
+            self._life = await self._life_now()
+
+    def forget(self) -> None:
+        """Ask again, at the next reading, which life of the stream it is."""
+        self._life = None
+
+    async def read(self, clock: Clock, mark: Mark) -> Reading:
+        """Read from `clock` to the end of the stream, which holds the tick `mark`.
+
+        Raises ReadingError, and nats-py's errors.
+        """
+        life = self._life
+        assert life is not None, "open the reader before reading"
+        tick: Tick | None = None
+        heard: list[Heard] = []
+        last = start_sequence(clock, life) - 1
+        for message in await self._to_the_end(last + 1):
+            last = message.sequence
+            if message.subject != TICK_SUBJECT:
+                heard.append(_decoded(message))
+            elif message.sequence == mark.sequence:
+                tick = Tick(life, last, message.stored_at, mark.sent_ms, mark.acked_ms)
+        if tick is None:
+            msg = f"own tick {mark.sequence} is not in stream {STREAM}, read to {last}: the stream was made anew, or "
+            raise ReadingError(msg + "another inventory reads it under the same ledger")
+        if await self._life_now() != life:
+            msg = f"stream {STREAM} was made anew while it was read"
             raise ReadingError(msg)
-        inbox = self._connection.new_inbox()
-        subscription = await cast("Any", self._connection).subscribe(f"{inbox}.*")  # as above
-        self._consumer = _Consumer(name, stream, start, 0, inbox, subscription)
+        return Reading(replace(tick, read_sequence=last), heard)
 
-    async def reset(self) -> None:
-        """Forget the consumer; the server drops it once it has been idle for INACTIVE_THRESHOLD_S."""
-        held, self._consumer = self._consumer, None
-        if held is not None and self._connection.is_connected:
-            await held.subscription.unsubscribe()
-
-    async def _life(self) -> str:
+    async def _life_now(self) -> str:
         """Tells one life of the stream from the next."""
         info = await self._js.stream_info(STREAM)
         assert info.created is not None, "JetStream tells when a stream was created"
         return info.created.isoformat()
 
-    async def read(self, mark: Mark) -> Reading:
-        """Read to the end of the stream, which holds the tick `mark`. Raises ReadingError, and nats-py's errors."""
-        consumer = self._consumer
-        assert consumer is not None, "open the reader before reading"
-        tick: Tick | None = None
-        heard: list[Heard] = []
+    async def _to_the_end(self, start: int) -> list[Stored]:
+        """Everything from sequence `start` on, until the server has nothing pending.
+
+        Batches may be served by different replicas of the stream: one that has fewer messages pending than the batch
+        before has left is behind the others and proves nothing.
+        """
+        found: list[Stored] = []
+        pending = 0
         for _ in range(MAX_BATCHES):
-            messages, ended = await self._pull(consumer)
-            for message in messages:
-                at = _follow(consumer, message)
-                if message.subject != TICK_SUBJECT:
-                    heard.append(_decoded(message, at))
-                elif at.stream_sequence == mark.sequence:
-                    tick = Tick(consumer.stream, 0, at.stored_at, mark.sent_ms, mark.acked_ms)
-            if ended and tick is not None:
-                last = consumer.next_sequence - 1
-                return Reading(Tick(tick.stream, last, tick.stored_at, tick.sent_ms, tick.acked_ms), heard)
-            if ended:
-                break
-        msg = f"own tick {mark.sequence} is not in stream {STREAM}, read to {consumer.next_sequence - 1}: "
-        raise ReadingError(msg + "it was made anew, or another inventory reads it under the same ledger")
-
-    async def _pull(self, consumer: _Consumer) -> tuple[list[Msg], bool]:
-        """Up to BATCH messages, and whether the server had no more at that moment."""
-        consumer.pulls += 1
-        inbox = f"{consumer.inbox}.{consumer.pulls}"
-        request = json.dumps({"batch": BATCH, "no_wait": True}).encode()
-        await self._connection.publish(f"{self._api}.CONSUMER.MSG.NEXT.{STREAM}.{consumer.name}", request, reply=inbox)
-        messages: list[Msg] = []
-        while len(messages) < BATCH:
-            message = await consumer.subscription.next_msg(timeout=ANSWER_TIMEOUT_S)
-            status = _status(message)
-            if status is None:
-                messages.append(message)
-            elif message.subject == inbox:
-                if status == NO_MESSAGES:
-                    return messages, True
-                msg = f"consumer {consumer.name} of stream {STREAM} answers {status}: it is gone"
+            batch, left = await self._batch(start)
+            if pending > 0 and (not batch or batch[0].pending + 1 < pending):
+                msg = f"a replica of stream {STREAM} is behind: {pending} messages were pending from {start} on"
                 raise ReadingError(msg)
-        return messages, False
-
-
-def _status(message: Msg) -> str | None:
-    """The status of an answer that is no message; messages of a stream always have a reply subject."""
-    if message.reply:
-        return None
-    return (message.headers or {}).get("Status", "unknown")
-
-
-def _follow(consumer: _Consumer, message: Msg) -> Delivery:
-    """Note how far the consumer is; a delivery that got lost on the way leaves a hole in its count."""
-    meta = message.metadata
-    delivered = meta.sequence.consumer
-    if delivered != consumer.delivered + 1:
-        msg = f"consumer {consumer.name} delivered number {delivered} after {consumer.delivered}: some got lost"
+            found += batch
+            if left == 0:
+                return found
+            start, pending = batch[-1].sequence + 1, left
+        msg = f"stream {STREAM} has {pending} messages behind {start - 1} after {MAX_BATCHES} batches"
         raise ReadingError(msg)
-    consumer.delivered = delivered
-    consumer.next_sequence = meta.sequence.stream + 1
-    return Delivery(STREAM, consumer.name, meta.sequence.stream, meta.num_delivered, meta.timestamp)
+
+    async def _batch(self, start: int) -> tuple[list[Stored], int]:
+        """Up to BATCH messages from sequence `start` on, and how many the server has left."""
+        if self._subscription is None:
+            self._subscription = await cast("Any", self._connection).subscribe(  # its `future` parameter has no type
+                f"{self._inbox}.*", pending_msgs_limit=PENDING_MESSAGES, pending_bytes_limit=PENDING_BYTES
+            )
+        assert self._subscription is not None
+        self._requests += 1
+        inbox = f"{self._inbox}.{self._requests}"
+        request = {"seq": start, "next_by_subj": ">", "batch": BATCH, "max_bytes": BATCH_BYTES}
+        await self._connection.publish(self._direct_get, json.dumps(request).encode(), reply=inbox)
+        batch: list[Stored] = []
+        while True:
+            message = await self._subscription.next_msg(timeout=ANSWER_TIMEOUT_S)
+            if message.subject != inbox:
+                continue
+            headers = message.headers or {}
+            before = headers.get(_BEFORE)
+            if batch and before != str(batch[-1].sequence):
+                msg = f"what followed message {batch[-1].sequence} of stream {STREAM} got lost on the way"
+                raise ReadingError(msg)
+            if _SEQUENCE not in headers:
+                return batch, _pending_after(headers)
+            batch.append(_stored(message, headers))
 
 
-def _decoded(message: Msg, at: Delivery) -> Heard:
+def _pending_after(headers: dict[str, str]) -> int:
+    """What a batch's last answer says is left."""
+    status = headers.get("Status")
+    if status == _NOTHING:
+        return 0
+    if status == _END_OF_BATCH and headers.get(_PENDING, "").isdigit():
+        return int(headers[_PENDING])
+    msg = f"stream {STREAM} cannot be read: the server answers {headers}"
+    raise ReadingError(msg)
+
+
+def _stored(message: Msg, headers: dict[str, str]) -> Stored:
+    return Stored(
+        subject=headers[_SUBJECT],
+        sequence=int(headers[_SEQUENCE]),
+        stored_at=datetime.fromisoformat(headers[_STORED_AT]),
+        pending=int(headers[_PENDING]),
+        headers={name: value for name, value in headers.items() if name not in _ADDED},
+        data=message.data,
+    )
+
+
+def _decoded(stored: Stored) -> Heard:
+    at = Delivery(STREAM, READER, stored.sequence, 1, stored.stored_at)
     heard = decode(
-        registry.NODES_HEARTBEAT,
-        message.subject,
-        message.headers or {},
-        message.data,
-        received_at=at.stored_at,
-        delivery=at,
+        registry.NODES_HEARTBEAT, stored.subject, stored.headers, stored.data, received_at=stored.stored_at, delivery=at
     )
     if isinstance(heard, Invalid):
         return heard
@@ -197,9 +217,9 @@ def _decoded(message: Msg, at: Delivery) -> Heard:
         key=heard.key,
         id=heard.id,
         source=heard.source,
-        subject=message.subject,
-        headers=dict(message.headers or {}),
-        data=message.data,
+        subject=stored.subject,
+        headers=stored.headers,
+        data=stored.data,
         reason=DeadReason.REFUSED,
         detail=fault,
         delivery=at,

@@ -9,8 +9,8 @@ from contracts.base import MAX_BODY_BYTES
 from contracts.deadletters import DeadLetter
 from libs.bus import Invalid, Tx
 from libs.db import Connection
+from services.inventory.heartbeats import READER
 
-CONSUMER = "inventory-nodes-heartbeat"
 EVERY_MS = 600_000
 MAX_KEYS = 4096
 MAX_TEXT_CHARS = 4000
@@ -41,7 +41,7 @@ def bury(tx: Tx[Connection], invalid: Invalid, at: datetime) -> None:
     delivery = invalid.delivery
     assert delivery is not None, "heartbeats come from a stream"
     body = DeadLetter(
-        consumer=CONSUMER,
+        consumer=READER,
         reason=invalid.reason,
         message=invalid.detail[:MAX_TEXT_CHARS],
         subject=invalid.subject,
@@ -55,8 +55,8 @@ def bury(tx: Tx[Connection], invalid: Invalid, at: datetime) -> None:
     tx.emit(
         registry.DEADLETTERED,
         body,
-        key=CONSUMER,
-        subject=CONSUMER,
+        key=READER,
+        subject=READER,
         sequence=delivery.stream_sequence,
         actor=registry.INVENTORY,
         id=str(uuid5(_IDS, f"{delivery.stream}/{delivery.stream_sequence}/{delivery.stored_at.isoformat()}")),

@@ -69,9 +69,10 @@ class Watch:
     async def run(self) -> None:
         """Round after round, until cancelled. Errors of the ledger are raised: the App starts it again."""
         loop = asyncio.get_running_loop()
-        await self._forget()
+        task = asyncio.current_task()
+        self._forget()
         failures = 0
-        while True:
+        while task is None or not task.cancelling():  # wait_for, below nats-py, may swallow a cancellation
             started = loop.time()
             pause_s = self._settings.tick_every_s
             try:
@@ -83,16 +84,17 @@ class Watch:
                 pause_s = max(pause_s, delay(failures, RETRY_FIRST_S, RETRY_CAP_S))
                 failures += 1
             await asyncio.sleep(max(0.0, started + pause_s - loop.time()))
+        raise asyncio.CancelledError
 
     async def round(self) -> None:
         """One tick, read and judged. Raises when the bus or the database is away; nothing is kept then."""
         client = self._bus.client
         if self._reader is None:
-            self._reader = HeartbeatReader(client, self._id, self._settings.js_domain)
+            self._reader = HeartbeatReader(client, self._settings.js_domain)
         clock = self._clock or await self._load_clock()
-        await self._reader.open(clock)
+        await self._reader.open()
         mark = await self._mark(client)
-        reading = await self._reader.read(mark)
+        reading = await self._reader.read(clock, mark)
         after = advance(clock, reading.tick, self._previous, self._timings.gap_ms)
         await self._commit(clock, after, reading)
         if after.stream != clock.stream:
@@ -147,15 +149,15 @@ class Watch:
             elif item.key not in known and self._pace.due(f"unknown/{item.key}", clock.observed_ms):
                 get_logger().warning("heartbeat.unannounced", node=item.key, incarnation=item.body.incarnation)
 
-    async def _forget(self) -> None:
+    def _forget(self) -> None:
         """Read afresh from where the ledger's clock stands."""
         self._clock = None
         if self._reader is not None:
-            await self._reader.reset()
+            self._reader.forget()
 
     async def _recover(self, error: Exception) -> None:
         """Begin afresh; make the memory stream again if the hub has forgotten it."""
-        await self._forget()
+        self._forget()
         if isinstance(error, NotFoundError | NoStreamResponseError):
             try:
                 await ensure_memory_streams(self._bus.client.js)

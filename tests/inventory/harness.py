@@ -1,17 +1,22 @@
 """Inventory as a process of its own between a real hub and a real PostgreSQL, and agents that only say they live."""
 
 import asyncio
+import contextlib
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Collection
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
+from nats.errors import Error as NatsError
+
 from contracts import registry
 from contracts.base import Tier
+from contracts.deadletters import DeadLetter
 from contracts.nodes import (
     Card,
     CardSource,
@@ -23,14 +28,15 @@ from contracts.nodes import (
 )
 from contracts.requests import NodesPage, NodesQuery
 from libs.bus import Client, Event
-from libs.db import Connection, connect_once
+from libs.bus.provision import provision
+from libs.db import Connection, connect_once, prepare_database, service_dsn
 from libs.kit.clock import SystemClock
 from libs.kit.ids import new_id
 from tests.servers import NatsServer
 from tests.waiting import until
 
-HEARTBEAT_S = 0.3
-TIMES = {"HEARTBEAT_S": "0.3", "SUSPECT_S": "1.5", "LEASE_S": "3", "LOST_S": "3.6", "BREAKER_WINDOW_S": "3"}
+HEARTBEAT_S = 0.2
+TIMES = {"HEARTBEAT_S": "0.2", "SUSPECT_S": "1.2", "LEASE_S": "2", "LOST_S": "2.5", "BREAKER_WINDOW_S": "2"}
 EVENTS = [registry.NODES_GRADED, registry.NODES_SUSPECT, registry.NODES_LOST, registry.NODES_RETURNED]
 PATIENCE_S = 30.0
 
@@ -125,7 +131,7 @@ class FakeAgent:
             node=self.node,
             incarnation=self.incarnation,
             counter=self.counter,
-            lease_s=3,
+            lease_s=2,
             attempts=self.attempts,
             sent_at=SystemClock().now(),
         ).model_copy(update=changes)
@@ -144,10 +150,8 @@ class FakeAgent:
 
         async def run() -> None:
             while True:
-                try:
+                with contextlib.suppress(NatsError, TimeoutError):  # an agent goes on whatever its bus says
                     await self.beat(**changes)
-                except Exception:  # noqa: BLE001, S110 - an agent goes on whatever its bus says
-                    pass
                 await asyncio.sleep(HEARTBEAT_S)
 
         self._beating = asyncio.create_task(run())
@@ -169,6 +173,7 @@ class Stage:
     inventory: Process
     db: Connection
     dsn: str
+    admin_dsn: str
     agents: list[FakeAgent] = field(default_factory=list[FakeAgent])
     heard: list[Event[NodeState]] = field(default_factory=list[Event[NodeState]])
     _listening: asyncio.Task[None] | None = None
@@ -180,6 +185,10 @@ class Stage:
 
         self._listening = asyncio.create_task(run())
 
+    async def reopen(self) -> None:
+        """Connect to the database again after it was away."""
+        self.db = await connect_once(self.admin_dsn)
+
     async def close(self) -> None:
         tasks = [self._listening] if self._listening else []
         for task in tasks:
@@ -190,8 +199,7 @@ class Stage:
 
     async def join(self, node: str, *cards: str) -> FakeAgent:
         """A node that announces itself and beats; returns once inventory has graded it."""
-        agent = FakeAgent(self.client, node, cards)
-        self.agents.append(agent)
+        agent = self.agent(node, *cards)
         await agent.announce()
         agent.beats()
         await self.told(node, "graded")
@@ -239,10 +247,43 @@ class Stage:
 
         await until(reached, PATIENCE_S + 3 * seconds, f"{seconds} s of observed time")
 
-    def events_of(self, nodes: Collection[str]) -> list[tuple[str, str]]:
-        return [(event.key, event.message.name) for event in self.heard if event.key in nodes]
+    def phases(self) -> set[str]:
+        """The names of all events told so far."""
+        return {event.message.name for event in self.heard}
+
+    async def dead_letters(self, count: int) -> list[Event[DeadLetter]]:
+        """The first `count` dead letters."""
+        letters: list[Event[DeadLetter]] = []
+        async with asyncio.timeout(PATIENCE_S):
+            async for event in self.client.events([registry.DEADLETTERED], since="all"):
+                letters.append(event)
+                if len(letters) == count:
+                    break
+        return letters
+
+    def agent(self, node: str, *cards: str) -> FakeAgent:
+        """An agent that has said nothing yet."""
+        agent = FakeAgent(self.client, node, cards)
+        self.agents.append(agent)
+        return agent
 
 
-async def open_db(dsn: str) -> Connection:
-    """A superuser's session, for looking at tables."""
-    return await connect_once(dsn)
+@asynccontextmanager
+async def open_stage(database: str, folder: Path) -> AsyncGenerator[Stage, None]:
+    """A hub of its own and an inventory process on the database at the superuser's DSN `database`."""
+    with NatsServer() as hub:
+        await provision(hub.url)
+        await prepare_database(database, {"inventory": "secret"})
+        dsn = service_dsn(database, "inventory", "secret")
+        inventory = Process(hub.url, dsn, folder / "inventory.log")
+        db = await connect_once(database)
+        async with await Client.connect(hub.url, name="test") as client:
+            stage = Stage(hub, client, inventory, db, dsn, database)
+            stage.listen()
+            inventory.start()
+            try:
+                yield stage
+            finally:
+                await stage.close()
+                inventory.close()
+                await stage.db.close()
