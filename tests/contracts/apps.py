@@ -14,6 +14,8 @@ from services.inventory.app import build as build_inventory
 from services.inventory.settings import InventorySettings
 from services.scheduler.app import build as build_scheduler
 from services.scheduler.settings import SchedulerSettings
+from services.transfer.app import build as build_transfer
+from services.transfer.settings import TransferSettings
 
 NODE = "central-1"
 DSN = "postgresql://nobody@127.0.0.1/nothing"
@@ -39,9 +41,14 @@ def _scheduler(_: Path) -> App[Any]:
     return build_scheduler(SchedulerSettings(pg_dsn=DSN), PgLedger(NOTHING, registry.SCHEDULER), NOTHING)
 
 
+def _transfer(_: Path) -> App[Any]:
+    return build_transfer(TransferSettings(pg_dsn=DSN), PgLedger(NOTHING, registry.TRANSFER), NOTHING)
+
+
 BUILD: dict[str, Callable[[Path], App[Any]]] = {
     registry.AGENT: _agent,
     registry.CHECKPOINT: _checkpoint,
     registry.INVENTORY: _inventory,
     registry.SCHEDULER: _scheduler,
+    registry.TRANSFER: _transfer,
 }
