@@ -68,12 +68,13 @@ class Stream:
 class Consumer:
     """Who reads a message. One durable per service and message; `per_node` makes one for each node of the fleet.
 
-    `batch` is the number of messages taken in one transaction; 1 means a transaction each.
+    `batch` is the number of messages taken in one transaction; 1 means a transaction each. `ack_wait_s` is how long a
+    delivery lost with its connection stays away; libs.bus keeps what is being handled alive, however long it takes.
     """
 
     service: str
     batch: int = 1
-    ack_wait_s: float = 30.0
+    ack_wait_s: float = 10.0
     per_node: bool = False
 
 
@@ -236,7 +237,7 @@ WORK_STOP = _command("work", "stop", Key.NODE, WORK_CMD, work.WorkStop, (SCHEDUL
 ATTEMPTS_STARTED = _attempt_event("started", attempts.AttemptStarted, Consumer(SCHEDULER))
 ATTEMPTS_PROGRESSED = _attempt_event("progressed", attempts.AttemptProgressed, Consumer(SCHEDULER, batch=256))
 ATTEMPTS_READY = _attempt_event("ready", attempts.AttemptReady, Consumer(SCHEDULER))
-ATTEMPTS_SAVED = _attempt_event("saved", attempts.AttemptSaved, Consumer(CHECKPOINT, ack_wait_s=120))
+ATTEMPTS_SAVED = _attempt_event("saved", attempts.AttemptSaved, Consumer(CHECKPOINT, ack_wait_s=30))
 ATTEMPTS_HUNG = _attempt_event("hung", attempts.AttemptHung, Consumer(SCHEDULER))
 ATTEMPTS_EXITED = _attempt_event("exited", attempts.AttemptExited, Consumer(SCHEDULER))
 
@@ -252,7 +253,7 @@ TRANSFERS_REQUEST = _command(
     TRANSFERS_CMD,
     transfers.TransferRequest,
     _OFFERER,
-    Consumer(TRANSFER, ack_wait_s=120),
+    Consumer(TRANSFER, ack_wait_s=30),
 )
 TRANSFERS_COMPLETED = Message(
     "transfers",
