@@ -125,7 +125,7 @@ def waiting_for_dataset(tenant: str, dataset: str) -> Reason:
 
 def on_hold(why: str) -> Reason:
     """Held by request."""
-    return reason(ReasonCode.ON_HOLD, f"held: {why}" if why else "held on request: release it to let it run")
+    return reason(ReasonCode.ON_HOLD, why or "asked for, without a reason: release it to let it run")
 
 
 def _plain(resource: str) -> str:
@@ -137,13 +137,13 @@ def _plain(resource: str) -> str:
 
 def cancelled(why: str) -> Reason:
     """Ended by request."""
-    return reason(ReasonCode.CANCELLED, f"cancelled: {why}" if why else "cancelled on request")
+    return reason(ReasonCode.CANCELLED, why or "asked for, without a reason")
 
 
 def completed(attempt: Attempt) -> Reason:
     """All members did their work."""
     nodes = ", ".join(dict.fromkeys(member.seat.node for member in attempt.members))
-    return reason(ReasonCode.COMPLETED, f"completed in attempt {attempt.number} on {nodes}")
+    return reason(ReasonCode.COMPLETED, f"attempt {attempt.number} ended with exit code 0 on {nodes}")
 
 
 def exited(member: MemberRun, event: Exited) -> Reason:
