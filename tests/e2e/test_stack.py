@@ -1,19 +1,15 @@
-"""The local stack: it comes up, keeps itself up, keeps its data, and leaves nothing behind in whatever way it ends.
+"""The local stack: it comes up, keeps itself up, keeps its data to itself and over a restart.
 
 Most tests run its servers only, which is where ports, users, secrets and supervision are; the whole stack has its own.
 """
 
 import asyncio
-import json
 import os
 import pwd
-import shutil
 import signal
 import socket
 import subprocess
 import sys
-import tempfile
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -23,9 +19,11 @@ import pytest
 from nats.js.api import StreamConfig
 from pydantic import SecretStr
 
-from deploy.local import keeper, leftovers
+from contracts.registry import CHECKPOINT, SCHEDULER, SERVICES
+from deploy.local import keeper
 from deploy.local.config import read_stack_file
-from deploy.local.errors import PartFailedError, StackError
+from deploy.local.errors import StackError
+from deploy.local.fleet import NODES, names
 from deploy.local.part import PartState
 from deploy.local.ports import choose_ports
 from deploy.local.process import Command
@@ -35,59 +33,19 @@ from libs.bus.client import Client
 from libs.db import connect_once
 from libs.objects.model import StoreConfig
 from libs.objects.store import Store
-from tests.waiting import until, until_sync
-
-REPOSITORY = Path(__file__).parents[2]
-LIGHT = ("postgres", "nats")
-SERVERS = ("postgres", "nats", "leaf", "seaweed")
-UP_S = 60.0
-
-
-def using(directory: Path) -> dict[int, str]:
-    """Processes that have anything to do with a stack's folder, besides this one."""
-    found: dict[int, str] = {}
-    for process in psutil.process_iter():
-        try:
-            words = [*process.cmdline(), process.cwd(), *process.environ().values()]
-            words += [file.path for file in process.open_files()]
-        except (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
-            continue
-        if process.pid != os.getpid() and any(str(directory) in word for word in words):
-            found[process.pid] = " ".join(process.cmdline()) or process.name()
-    return found
-
-
-async def nothing_left(directory: Path) -> None:
-    await until(lambda: not using(directory), 20, f"no process of {directory}; there are {using(directory)}")
-
-
-def farside(*words: str, directory: Path, **options: Any) -> subprocess.Popen[str]:
-    """The command line in a process of its own, as a shell would start it."""
-    command = [sys.executable, "-m", "deploy.local.cli", words[0], "--dir", str(directory), *words[1:]]
-    return subprocess.Popen(
-        command, cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options
-    )
-
-
-def run(*words: str, directory: Path, **options: Any) -> tuple[int, str, str]:
-    """The same, awaited: exit status, standard output, standard error."""
-    process = farside(*words, directory=directory, **options)
-    out, err = process.communicate(timeout=UP_S)
-    return process.returncode, out, err
-
-
-def only(*parts: str) -> list[str]:
-    return [word for part in parts for word in ("--only", part)]
-
-
-@pytest.fixture
-def home() -> Iterator[Path]:
-    """A folder with a short path, as closed to other users as mkdtemp makes it."""
-    path = Path(tempfile.mkdtemp(prefix="fs-"))
-    yield path
-    for pid in using(path):
-        os.kill(pid, signal.SIGKILL)
-    shutil.rmtree(path)
+from tests.e2e.commands import (
+    LIGHT,
+    REPOSITORY,
+    SERVERS,
+    UP_S,
+    nothing_left,
+    only,
+    rows_of,
+    run,
+    status_of,
+    using,
+)
+from tests.waiting import until
 
 
 async def test_up_status_and_down_from_the_command_line(home: Path) -> None:
@@ -97,9 +55,7 @@ async def test_up_status_and_down_from_the_command_line(home: Path) -> None:
     assert {line.split()[0] for line in err.splitlines()[:-1]} == {*SERVERS, "provision"}
     assert err.splitlines()[-1].startswith(f"the stack in {home} is up after ")
 
-    code, out, err = run("status", "--json", directory=home)
-    assert code == 0, err
-    rows = {row["name"]: row for row in json.loads(out)["parts"]}
+    rows = rows_of(home)
     assert {name: row["state"] for name, row in rows.items()} == dict.fromkeys((*SERVERS, "provision"), "up")
     assert all(psutil.pid_exists(rows[name]["pid"]) for name in SERVERS)
     code, out, _ = run("status", directory=home)
@@ -190,93 +146,6 @@ def _nats_without_password(port: int) -> bytes:
             return file.read()
 
 
-@pytest.mark.parametrize("moment", ["stack.json", "logs/nats.log", "logs/postgres.log", "logs/seaweed.log"])
-async def test_ctrl_c_during_the_start_leaves_nothing(home: Path, moment: str) -> None:
-    process = farside("up", *only(*SERVERS), directory=home)
-    until_sync((home / moment).exists, 30, moment)
-    process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=30)
-    assert (process.returncode, "taking everything down" in err) == (130, True), err
-    await nothing_left(home)
-    assert read_stack_file(home)["supervisor"] is None
-
-
-async def test_ctrl_c_when_it_is_up_is_an_orderly_end(home: Path) -> None:
-    process = farside("up", *only(*LIGHT), directory=home)
-    _read_until(process, "is up after")
-    process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=30)
-    assert (process.returncode, "down; the data stays" in err) == (0, True), err
-    await nothing_left(home)
-
-
-async def test_sigkill_of_the_supervisor_takes_parts_and_attempts_along(home: Path) -> None:
-    process = farside("up", *only(*SERVERS), directory=home)
-    _read_until(process, "is up after")
-    attempt = _pretend_attempt(home)
-    process.kill()
-    process.communicate(timeout=30)
-    await nothing_left(home)
-    assert attempt.wait(10) == -signal.SIGKILL
-    run_dir = Path(read_stack_file(home)["run_dir"])
-    await until(lambda: not run_dir.exists(), 10)
-    async with Stack(home, parts=SERVERS):
-        pass
-
-
-def _read_until(process: subprocess.Popen[str], words: str) -> None:
-    assert process.stderr is not None
-    lines: list[str] = []
-    for line in process.stderr:
-        lines.append(line)
-        if words in line:
-            return
-    pytest.fail(f"never said {words!r}: {lines}")
-
-
-def _pretend_attempt(home: Path) -> subprocess.Popen[bytes]:
-    """A task that ignores SIGTERM, as an agent would have left it."""
-    marked = {**os.environ, leftovers.MARK: str(home / "nodes" / "central-1" / "attempts" / "job" / "1-0")}
-    code = "import signal, sys; signal.signal(15, signal.SIG_IGN); print(flush=True); signal.pause()"
-    task = subprocess.Popen([sys.executable, "-c", code], env=marked, stdout=subprocess.PIPE, start_new_session=True)
-    assert task.stdout is not None
-    task.stdout.readline()
-    task.stdout.close()
-    return task
-
-
-async def test_an_orderly_end_ends_attempts_whose_agents_have_gone(home: Path) -> None:
-    attempt = _pretend_attempt(home)
-    assert len(leftovers.find(home)) == 1
-    assert leftovers.end(home) == 1
-    assert attempt.wait(10) == -signal.SIGKILL
-    assert not leftovers.find(home)
-
-
-async def test_a_part_that_does_not_come_up_shows_its_log_and_takes_the_rest_down(home: Path) -> None:
-    async with Stack(home, parts=LIGHT):
-        pass
-    (home / "postgres" / "data" / "postgresql.conf").write_text("nonsense_setting = 7\n")
-    with pytest.raises(PartFailedError, match="postgres did not come up: ended with exit code 1") as failure:
-        await Stack(home, parts=SERVERS).start()
-    assert "nonsense_setting" in str(failure.value)
-    await nothing_left(home)
-    code, _, err = run("up", "--detach", *only(*LIGHT), directory=home)
-    assert code == 1
-    assert "farside: postgres did not come up" in err
-    assert "nonsense_setting" in err
-    await nothing_left(home)
-
-
-async def test_a_fixed_port_that_is_taken_is_named(home: Path) -> None:
-    with closing(socket.create_server(("127.0.0.1", 0))) as other:
-        port = other.getsockname()[1]
-        code, _, err = run("up", *only("nats"), "--port", f"nats={port}", directory=home)
-    assert code == 1
-    assert f"port {port} for nats is taken" in err
-    await nothing_left(home)
-
-
 async def test_a_kept_port_that_is_taken_is_chosen_anew(home: Path) -> None:
     async with Stack(home, parts=("nats",)) as stack:
         port = stack.config.ports["nats"]
@@ -307,32 +176,26 @@ async def test_a_part_that_dies_is_started_again(home: Path) -> None:
         for part in SERVERS:
             first = stack.pid(part)
             os.kill(first, signal.SIGKILL)
-            await until(lambda part=part, first=first: _pid(stack, part) not in (None, first), 30, f"{part} again")
-            await until(lambda part=part: _state(stack, part) is PartState.UP, 30, f"{part} up again")
+            await until(
+                lambda part=part, first=first: status_of(stack, part).pid not in (None, first), 30, f"{part} again"
+            )
+            await until(lambda part=part: status_of(stack, part).state is PartState.UP, 30, f"{part} up again")
         assert {status.restarts for status in stack.status()} == {1}
         await _write_everywhere(stack)
     assert sum("ended by SIGKILL; starts again in 0.2 s" in line for line in said) == len(SERVERS)
-
-
-def _pid(stack: Stack, part: str) -> int | None:
-    return next(status.pid for status in stack.status() if status.name == part)
-
-
-def _state(stack: Stack, part: str) -> PartState:
-    return next(status.state for status in stack.status() if status.name == part)
 
 
 async def test_a_held_part_stays_down_until_it_is_released(home: Path) -> None:
     async with Stack(home, parts=LIGHT) as stack:
         stack.hold("nats")
         os.kill(stack.pid("nats"), signal.SIGKILL)
-        await until(lambda: _state(stack, "nats") is PartState.HELD, 10)
+        await until(lambda: status_of(stack, "nats").state is PartState.HELD, 10)
         with pytest.raises(StackError, match="nats does not run: it is held"):
             stack.pid("nats")
         stack.release("nats")
-        await until(lambda: _state(stack, "nats") is PartState.UP, 10)
+        await until(lambda: status_of(stack, "nats").state is PartState.UP, 10)
         await stack.stop_part("nats")
-        await until(lambda: _state(stack, "nats") is PartState.HELD, 10)
+        await until(lambda: status_of(stack, "nats").state is PartState.HELD, 10)
         with pytest.raises(StackError, match="no part is named 'bats'"):
             stack.hold("bats")
     await nothing_left(home)
@@ -351,9 +214,7 @@ async def test_single_parts_go_down_and_up_from_the_command_line(home: Path) -> 
 
 
 def _states(home: Path) -> dict[str, str]:
-    _, out, err = run("status", "--json", directory=home)
-    assert out, err
-    return {row["name"]: row["state"] for row in json.loads(out)["parts"]}
+    return {name: row["state"] for name, row in rows_of(home).items()}
 
 
 async def test_proxies_and_credentials_of_the_shell_do_not_reach_the_stack(
@@ -363,33 +224,6 @@ async def test_proxies_and_credentials_of_the_shell_do_not_reach_the_stack(
         monkeypatch.setenv(name, "http://127.0.0.1:9")
     for name, value in {"PGHOST": "/nowhere", "PGSSLMODE": "require", "AWS_ACCESS_KEY_ID": "foreign"}.items():
         monkeypatch.setenv(name, value)
-    async with Stack(home, parts=SERVERS):
-        pass
-
-
-async def test_a_killed_supervisor_is_waited_for(home: Path) -> None:
-    """Whoever starts next waits until the reaper of the last one is done."""
-    process = farside("up", *only(*LIGHT), directory=home)
-    _read_until(process, "is up after")
-    attempt = _pretend_attempt(home)
-    process.kill()
-    process.communicate(timeout=10)
-    async with Stack(home, parts=LIGHT):
-        assert attempt.wait(1) == -signal.SIGKILL
-
-
-async def test_a_folder_that_cannot_be_made_is_named() -> None:
-    with pytest.raises(StackError, match="cannot be kept in /proc/farside"):
-        await Stack("/proc/farside", parts=LIGHT).start()
-
-
-@pytest.mark.parametrize("moment", ["stack.json", "logs/nats.log", "logs/postgres.log", "logs/seaweed.log"])
-async def test_sigkill_during_the_start_leaves_nothing(home: Path, moment: str) -> None:
-    process = farside("up", *only(*SERVERS), directory=home)
-    until_sync((home / moment).exists, 30, moment)
-    process.kill()
-    process.communicate(timeout=30)
-    await nothing_left(home)
     async with Stack(home, parts=SERVERS):
         pass
 
@@ -408,6 +242,23 @@ async def test_an_ordinary_user_needs_nothing_more(home: Path) -> None:
         _run_as(user, argv)
         owners = {psutil.Process(pid).uids().effective for pid in using(home)}
         assert owners <= {os.geteuid() if user is None else user.uid}
+    await nothing_left(home)
+
+
+async def test_the_whole_stack_its_status_and_its_restarts(home: Path) -> None:
+    async with Stack(home) as stack:
+        assert stack.parts == names()
+        rows = await asyncio.to_thread(rows_of, home)
+        assert {row["state"] for row in rows.values()} == {"up"}
+        for name in (*SERVICES, *(node.name for node in NODES)):
+            assert (rows[name]["pending"], rows[name]["outbox"]) == (0, 0), name
+        for part in (SCHEDULER, "remote-1"):
+            os.kill(stack.pid(part), signal.SIGKILL)
+            await until(lambda part=part: status_of(stack, part).restarts == 1, 30, f"{part} again")
+            await until(lambda part=part: status_of(stack, part).state is PartState.UP, 60, f"{part} up again")
+        await stack.stop_part(CHECKPOINT)
+        rows = await asyncio.to_thread(rows_of, home)
+        assert (rows[CHECKPOINT]["state"], rows[CHECKPOINT]["outbox"]) == ("held", None)
     await nothing_left(home)
 
 
