@@ -147,7 +147,7 @@ class Watch:
                     get_logger().error("heartbeat.refused", node=item.key, reason=item.reason.value, detail=item.detail)
                     bury(tx, item, clock.tick_at)
             elif item.key not in known and self._pace.due(f"unknown/{item.key}", clock.observed_ms):
-                get_logger().warning("heartbeat.unannounced", node=item.key, incarnation=item.body.incarnation)
+                get_logger().info("heartbeat.unannounced", node=item.key, incarnation=item.body.incarnation)
 
     def _forget(self) -> None:
         """Read afresh from where the ledger's clock stands."""

@@ -1,0 +1,35 @@
+"""Settings refuse times that would break the promise of the lease."""
+
+import pytest
+from pydantic import ValidationError
+
+from services.inventory.settings import InventorySettings
+
+DSN = "postgresql://inventory@/farside"
+
+
+def test_defaults_are_those_of_the_architecture() -> None:
+    timings = InventorySettings(pg_dsn=DSN).timings
+    assert (timings.suspect_ms, timings.lease_ms, timings.lost_ms, timings.gap_ms) == (15_000, 240_000, 270_000, 5_000)
+    assert InventorySettings(pg_dsn=DSN).tick_every_s == 1.0
+
+
+def test_ticks_follow_the_heartbeats_when_times_are_scaled_down() -> None:
+    settings = InventorySettings(pg_dsn=DSN, heartbeat_s=0.5, suspect_s=1, lease_s=4, lost_s=5)
+    assert settings.tick_every_s == 0.1
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"pg_dsn": None}, "FARSIDE_PG_DSN is not set"),
+        ({"lost_s": 240.0}, "must be above FARSIDE_LEASE_S"),
+        ({"suspect_s": 5.0}, "must be above FARSIDE_HEARTBEAT_S"),
+        ({"suspect_s": 300.0}, "must be below FARSIDE_LOST_S"),
+        ({"tick_s": 6.0}, "must not be above FARSIDE_HEARTBEAT_S"),
+        ({"breaker_share": 1.5}, "less than or equal to 1"),
+    ],
+)
+def test_inconsistent_times_are_refused(changes: dict[str, object], words: str) -> None:
+    with pytest.raises(ValidationError, match=words):
+        InventorySettings.model_validate({"pg_dsn": DSN} | changes)
