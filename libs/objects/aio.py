@@ -1,18 +1,22 @@
-"""`AsyncStore`: a `Store` for coroutines, its calls on a few threads of its own."""
+"""`AsyncStore`: a `Store` for coroutines, its calls on a few threads of its own.
+
+The threads are daemons: a store that hangs must not keep a process from ending when it is told to.
+"""
 
 import asyncio
+import contextlib
+import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import ParamSpec, Self, TypeVar
+from typing import Self, TypeVar
 
 from libs.objects.model import Created, Digest, Exists, Head, Listed, S3Settings, Version
 from libs.objects.store import Store
 
-P = ParamSpec("P")
 T = TypeVar("T")
+V = TypeVar("V")
 
 THREADS = 8
 
@@ -23,7 +27,7 @@ class AsyncStore:
     def __init__(self, store: Store) -> None:
         """Take over `store`; `close` closes it."""
         self.blocking = store
-        self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="objects")
+        self._slots = asyncio.Semaphore(THREADS)
 
     @classmethod
     def open(cls, settings: S3Settings) -> Self:
@@ -96,9 +100,29 @@ class AsyncStore:
         await self._call(partial(self.blocking.wait_ready, probe_key, timeout_s))
 
     async def close(self) -> None:
-        """Let running calls end, then close connections."""
-        await asyncio.to_thread(self._pool.shutdown, wait=True, cancel_futures=True)
+        """Close connections; calls that still run fail."""
         self.blocking.close()
 
     async def _call(self, function: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._pool, function)
+        async with self._slots:
+            loop = asyncio.get_running_loop()
+            answer: asyncio.Future[T] = loop.create_future()
+            threading.Thread(target=_run, args=(function, loop, answer), name="objects", daemon=True).start()
+            return await answer
+
+
+def _run(function: Callable[[], T], loop: asyncio.AbstractEventLoop, answer: asyncio.Future[T]) -> None:
+    """Call in this thread, answer in the loop's; nobody may be waiting any more."""
+    try:
+        result = function()
+    except Exception as error:  # noqa: BLE001 - it is raised again where the answer is awaited
+        settle: Callable[[], None] = partial(_settle, answer.set_exception, answer, error)
+    else:
+        settle = partial(_settle, answer.set_result, answer, result)
+    with contextlib.suppress(RuntimeError):  # the loop is closed: the process ends
+        loop.call_soon_threadsafe(settle)
+
+
+def _settle(settle: Callable[[V], None], answer: asyncio.Future[T], value: V) -> None:
+    if not answer.done():
+        settle(value)

@@ -16,8 +16,8 @@ from libs.objects.wire import S3
 
 MIN_PART_BYTES = 16 * 1024 * 1024
 MAX_PARTS = 10_000
-COPY_LIMIT_BYTES = 5 * 1024**3
-COPY_PART_BYTES = 512 * 1024 * 1024
+COPY_LIMIT_BYTES = 1024**3  # S3 allows 5 GiB; a smaller one is answered well before the read timeout
+COPY_PART_BYTES = 256 * 1024 * 1024
 PARTS_IN_FLIGHT = 3
 UPLOAD_PAGES_LIMIT = 1000
 

@@ -13,7 +13,7 @@ import boto3
 from botocore.config import Config
 
 CONNECT_TIMEOUT_S = 5
-READ_TIMEOUT_S = 60
+READ_TIMEOUT_S = 30
 POOL_CONNECTIONS = 16
 ATTEMPTS = 4
 LOOPBACK = ("127.0.0.1", "::1", "localhost")

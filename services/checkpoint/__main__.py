@@ -17,7 +17,11 @@ async def run(settings: CheckpointSettings) -> None:
     """Open ledger and store, bring the schema up to date and serve until told to stop."""
     pool = await connect(settings.dsn, SERVICE)
     await migrate(pool, SERVICE, "services.checkpoint")
-    await build(settings, PgLedger(pool, SERVICE), AsyncStore.open(settings)).run()
+    objects = AsyncStore.open(settings)
+    try:
+        await build(settings, PgLedger(pool, SERVICE), objects).run()
+    finally:
+        await objects.close()
 
 
 def main(arguments: list[str]) -> int:

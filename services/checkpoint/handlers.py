@@ -12,7 +12,7 @@ from services.checkpoint import store
 from services.checkpoint.committer import committed
 from services.checkpoint.core.model import Checkpoint, Grant, Job, Phase
 from services.checkpoint.core.restoring import mismatch, overtaken, refuse_old
-from services.checkpoint.core.saving import Known, take
+from services.checkpoint.core.saving import take
 from services.checkpoint.effects import Teller
 from services.checkpoint.protocol import Protocol
 from services.checkpoint.restorer import Busy, Restorer
@@ -49,8 +49,7 @@ class Handlers:
         job = await store.lock_job(tx.conn, saved.job_id, saved.tenant)
         _check_tenant(job, saved.tenant)
         _check_shard(saved, self._protocol.shard_uri(saved))
-        checkpoint = await store.load_checkpoint(tx.conn, saved.job_id, saved.attempt, saved.step)
-        known = None if checkpoint is None else Known(checkpoint, checkpoint.shards)
+        known = await store.known_save(tx.conn, saved.job_id, saved.attempt, saved.step, saved.member)
         effects = take(job, known, saved, now)
         origin = Origin(event.actor or event.source, context.current())
         await Teller(tx, now, self._orphan_after).apply(effects, origin)

@@ -11,6 +11,7 @@ from contracts.attempts import Binding, Shard
 from libs.db import Connection, Row
 from libs.telemetry.context import Trace
 from services.checkpoint.core.model import Checkpoint, Grant, Job, Phase
+from services.checkpoint.core.saving import Known
 
 SNAPSHOT_LIMIT = 10_000
 
@@ -29,6 +30,11 @@ _SHARDS = """
     SELECT attempt, step, member, uri, sha256, size_bytes FROM shards
     WHERE job_id = $1 AND (attempt, step) IN (SELECT * FROM unnest($2::bigint[], $3::bigint[]))
     ORDER BY attempt, step, member
+"""
+_REPORTED = "SELECT count(*) FROM shards WHERE job_id = $1 AND attempt = $2 AND step = $3"
+_OWN = """
+    SELECT member, uri, sha256, size_bytes FROM shards
+    WHERE job_id = $1 AND attempt = $2 AND step = $3 AND member = $4
 """
 _SAVE = """
     INSERT INTO checkpoints (job_id, attempt, step, tenant, phase, members, binding, keep_last, begun_at, decided_at,
@@ -57,7 +63,6 @@ _POSTPONE = """
 """
 _TRIES = "SELECT tries FROM checkpoints WHERE job_id = $1 AND attempt = $2 AND step = $3"
 _ALERTED = "UPDATE checkpoints SET alerted = true WHERE job_id = $1 AND attempt = $2 AND step = $3"
-_NEXT_DUE = "SELECT min(due_at) FROM checkpoints WHERE due_at IS NOT NULL"
 _ADD_GRANT = "INSERT INTO grants (job_id, attempt, step, from_attempt, granted_at) VALUES ($1, $2, $3, $4, $5)"
 _SWEEPS = "SELECT job_id FROM jobs WHERE sweep_at <= $1 ORDER BY sweep_at LIMIT $2"
 
@@ -133,6 +138,16 @@ async def load_checkpoint(conn: Connection, job_id: str, attempt: int, step: int
     """One checkpoint with the shards reported so far."""
     row = await conn.fetchrow(_CHECKPOINT, job_id, attempt, step)
     return None if row is None else (await _with_shards(conn, job_id, [row]))[0]
+
+
+async def known_save(conn: Connection, job_id: str, attempt: int, step: int, member: int) -> Known | None:
+    """What is known of a save when `member` reports."""
+    row = await conn.fetchrow(_CHECKPOINT, job_id, attempt, step)
+    if row is None:
+        return None
+    counted = await conn.fetchval(_REPORTED, job_id, attempt, step)
+    own = await conn.fetchrow(_OWN, job_id, attempt, step, member)
+    return Known(_to_checkpoint(row, ()), counted, None if own is None else _to_shard(own))
 
 
 async def snapshot(conn: Connection, job: Job) -> Snapshot:
@@ -217,12 +232,6 @@ async def due(conn: Connection, now: datetime, limit: int) -> list[Due]:
     ]
 
 
-async def next_due(conn: Connection) -> datetime | None:
-    """When the next work is due."""
-    at: datetime | None = await conn.fetchval(_NEXT_DUE)
-    return at
-
-
 async def origin_of(conn: Connection, checkpoint: Checkpoint) -> Origin:
     """Who and what caused a save."""
     query = f"{_CAUSE} AND attempt = $2 AND step = $3"
@@ -277,25 +286,29 @@ def _to_origin(row: Row) -> Origin:
     return Origin(row["actor"], trace)
 
 
+def _to_shard(row: Row) -> Shard:
+    return Shard(member=row["member"], uri=row["uri"], sha256=row["sha256"], size_bytes=row["size_bytes"])
+
+
+def _to_checkpoint(row: Row, shards: Sequence[Shard]) -> Checkpoint:
+    return Checkpoint(
+        job_id=row["job_id"],
+        tenant=row["tenant"],
+        attempt=row["attempt"],
+        step=row["step"],
+        phase=Phase(row["phase"]),
+        members=row["members"],
+        binding=Binding.model_validate_json(row["binding"]),
+        keep_last=row["keep_last"],
+        begun_at=row["begun_at"],
+        decided_at=row["decided_at"],
+        shards=tuple(shards),
+    )
+
+
 async def _with_shards(conn: Connection, job_id: str, rows: Sequence[Row]) -> list[Checkpoint]:
     places = [int(row["attempt"]) for row in rows], [int(row["step"]) for row in rows]
     shards: dict[tuple[int, int], list[Shard]] = {}
     for row in await conn.fetch(_SHARDS, job_id, *places):
-        shard = Shard(member=row["member"], uri=row["uri"], sha256=row["sha256"], size_bytes=row["size_bytes"])
-        shards.setdefault((row["attempt"], row["step"]), []).append(shard)
-    return [
-        Checkpoint(
-            job_id=row["job_id"],
-            tenant=row["tenant"],
-            attempt=row["attempt"],
-            step=row["step"],
-            phase=Phase(row["phase"]),
-            members=row["members"],
-            binding=Binding.model_validate_json(row["binding"]),
-            keep_last=row["keep_last"],
-            begun_at=row["begun_at"],
-            decided_at=row["decided_at"],
-            shards=tuple(shards.get((row["attempt"], row["step"]), [])),
-        )
-        for row in rows
-    ]
+        shards.setdefault((row["attempt"], row["step"]), []).append(_to_shard(row))
+    return [_to_checkpoint(row, shards.get((row["attempt"], row["step"]), [])) for row in rows]

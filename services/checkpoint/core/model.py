@@ -43,7 +43,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """One attempt's save of one step. `decided_at` is when the last shard came; `shards` is full from then on."""
+    """One attempt's save of one step. `decided_at` is when the last report came; it has all `shards` from then on."""
 
     job_id: str
     tenant: str

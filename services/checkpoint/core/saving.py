@@ -1,4 +1,4 @@
-"""A member reports its shard: when all are there the checkpoint may be committed; older attempts may not.
+"""A member reports its shard: once all have, the checkpoint may be committed; older attempts' may not.
 
 In: the job, what is known of this save, the report. Out: effects.
 """
@@ -14,31 +14,31 @@ from services.checkpoint.core.model import Checkpoint, Effect, Fail, Job, Keep, 
 
 @dataclass(frozen=True)
 class Known:
-    """What is known of a save so far: its checkpoint and the shards that were reported, in order of member."""
+    """What is known of a save so far: how many members have reported, and what the reporting one said before."""
 
     checkpoint: Checkpoint
-    shards: tuple[Shard, ...]
+    reported: int
+    own: Shard | None
 
 
 def take(job: Job, known: Known | None, saved: AttemptSaved, now: datetime) -> Sequence[Effect]:
     """Decide on one report. A report that comes twice changes nothing."""
     assert saved.keep_last >= 1, f"keep_last {saved.keep_last} would keep nothing"
     current = known.checkpoint if known is not None else _begin(saved, now)
-    shards = known.shards if known is not None else ()
     if current.phase is not Phase.COLLECTING:
         return ()
     if saved.attempt < job.fence:
         return (fenced(current, job.fence),)
-    problem = _contradiction(current, shards, saved)
+    own = known.own if known is not None else None
+    problem = _contradiction(current, own, saved)
     if problem is not None:
         return (Fail(replace(current, phase=Phase.FAILED), CheckpointFailure.CONFLICT, problem),)
-    if any(shard.member == saved.shard.member for shard in shards):
+    if own is not None:
         return ()
-    shards = tuple(sorted((*shards, saved.shard), key=lambda shard: shard.member))
-    if len(shards) < current.members:
-        return (Keep(current), KeepShard(current, saved.shard))
-    complete = replace(current, phase=Phase.COMMITTING, decided_at=now, shards=shards)
-    return (Keep(complete), KeepShard(complete, saved.shard))
+    reported = 1 + (known.reported if known is not None else 0)
+    if reported == current.members:
+        current = replace(current, phase=Phase.COMMITTING, decided_at=now)
+    return (Keep(current), KeepShard(current, saved.shard))
 
 
 def fenced(checkpoint: Checkpoint, fence: int) -> Fail:
@@ -64,7 +64,7 @@ def _begin(saved: AttemptSaved, now: datetime) -> Checkpoint:
     )
 
 
-def _contradiction(current: Checkpoint, shards: Sequence[Shard], saved: AttemptSaved) -> str | None:
+def _contradiction(current: Checkpoint, own: Shard | None, saved: AttemptSaved) -> str | None:
     """What in this report cannot be true together with the ones before."""
     where = f"step {saved.step} of attempt {saved.attempt}"
     if saved.shard.member >= saved.members:
@@ -73,7 +73,6 @@ def _contradiction(current: Checkpoint, shards: Sequence[Shard], saved: AttemptS
         return f"{where}: member {saved.shard.member} counts {saved.members} members, others counted {current.members}"
     if saved.binding != current.binding:
         return f"{where}: member {saved.shard.member} is bound to {saved.binding!r}, others to {current.binding!r}"
-    for shard in shards:
-        if shard.member == saved.shard.member and shard.sha256 != saved.shard.sha256:
-            return f"{where}: member {shard.member} reported SHA-256 {shard.sha256} and then {saved.shard.sha256}"
+    if own is not None and own.sha256 != saved.shard.sha256:
+        return f"{where}: member {own.member} reported SHA-256 {own.sha256} and then {saved.shard.sha256}"
     return None
