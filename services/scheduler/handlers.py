@@ -187,7 +187,7 @@ class Scheduler:
             return ClaimReply(granted=False, message=f"job {body.job_id} of tenant {body.tenant} is not known")
         claim = model.Claim(body.attempt, body.generation, body.member, body.node, body.incarnation, body.endpoint)
         decision, reply = attempts.claim(stored.job, claim, self.clock.now(), self.limits)
-        await carry_out(tx, stored, decision, actor=f"node/{body.node}", limits=self.limits)
+        await carry_out(tx, stored, decision, actor=_agent(body.node), limits=self.limits)
         return reply
 
     async def on_started(self, tx: PgTx, event: Event[AttemptStarted]) -> None:
@@ -197,7 +197,7 @@ class Scheduler:
         if stored is None:
             self._stop_unknown(tx, body)
         else:
-            await self._decide(tx, stored, model.Started(body.attempt, body.member, body.node), _node(body.node))
+            await self._decide(tx, stored, model.Started(body.attempt, body.member, body.node), _agent(body.node))
 
     def _stop_unknown(self, tx: PgTx, body: AttemptStarted) -> None:
         """A process of a job that is not there at all."""
@@ -218,7 +218,7 @@ class Scheduler:
         stored = await self._job_of_attempt(tx, body)
         if stored is not None:
             ready = model.Ready(body.attempt, body.member, body.node, body.endpoint)
-            await self._decide(tx, stored, ready, _node(body.node))
+            await self._decide(tx, stored, ready, _agent(body.node))
 
     async def on_hung(self, tx: PgTx, event: Event[AttemptHung]) -> None:
         """No progress for too long."""
@@ -226,7 +226,7 @@ class Scheduler:
         stored = await self._job_of_attempt(tx, body)
         if stored is not None:
             hung = model.Hung(body.attempt, body.member, body.node, body.silent_s)
-            await self._decide(tx, stored, hung, _node(body.node))
+            await self._decide(tx, stored, hung, _agent(body.node))
 
     async def on_exited(self, tx: PgTx, event: Event[AttemptExited]) -> None:
         """A process group is gone."""
@@ -234,7 +234,7 @@ class Scheduler:
         stored = await self._job_of_attempt(tx, body)
         if stored is not None:
             exited = model.Exited(body.attempt, body.member, body.node, body.cause, body.exit_code, body.message)
-            await self._decide(tx, stored, exited, _node(body.node))
+            await self._decide(tx, stored, exited, _agent(body.node))
 
     async def on_progressed(self, tx: PgTx, events: Sequence[Event[AttemptProgressed]]) -> None:
         """Keep the newest step of live attempts; no transition."""
@@ -291,8 +291,8 @@ def body_sha256(spec: JobSpec) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _node(node: str) -> str:
-    return f"node/{node}"
+def _agent(node: str) -> str:
+    return f"agent/{node}"
 
 
 def _named_in(data: bytes) -> tuple[str | None, str | None]:
