@@ -126,18 +126,23 @@ class Keeper:
 
     async def _until_ready(self, ended: asyncio.Task[int]) -> None:
         """Probe until it says yes, for as long as the process runs; the caller sets the limit."""
-        while True:
-            probing = asyncio.ensure_future(self.part.probe())
-            probing.add_done_callback(lambda done: done.cancelled() or done.exception())
-            try:
-                await asyncio.wait({probing, ended}, return_when=asyncio.FIRST_COMPLETED)
-                if ended.done():
-                    raise self._failed(describe_exit(ended.result()))
-                if probing.result():
-                    return
-            finally:
-                probing.cancel()
+        while not await self._probe(ended):
+            if ended.done():
+                raise self._failed(describe_exit(ended.result()))
             await asyncio.wait({ended}, timeout=PROBE_S)
+
+    async def _probe(self, ended: asyncio.Task[int]) -> bool:
+        """One probe, given up when the process ends meanwhile; what the probe raises is the part's failure."""
+        probing = asyncio.ensure_future(self.part.probe())
+        probing.add_done_callback(lambda done: done.cancelled() or done.exception())
+        try:
+            await asyncio.wait({probing, ended}, return_when=asyncio.FIRST_COMPLETED)
+            return not ended.done() and probing.result()
+        except Exception as error:
+            reason = f"it runs, but {type(error).__name__}: {error}"
+            raise self._failed(reason) from error
+        finally:
+            probing.cancel()
 
     def _failed(self, reason: str) -> PartFailedError:
         self.state = PartState.FAILED
@@ -155,9 +160,11 @@ class Keeper:
             self._forget()
             await self._pause(how)
             self.restarts += 1
-            with contextlib.suppress(PartFailedError):  # its end is noticed, counted and told at the top of the loop
+            try:
                 await self._bring_up()
                 self._hooks.say(self.part.name, "up", "again")
+            except PartFailedError:  # its end is noticed, counted and told at the top of the loop
+                await self.stop_process()
 
     async def _pause(self, how: str) -> None:
         """Wait for the restart's turn; as long as the part is held, wait for its release."""

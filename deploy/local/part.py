@@ -56,7 +56,7 @@ class Part:
     tidy: Callable[[], None] = lambda: None
     stop_signal: signal.Signals = signal.SIGTERM
     stop_s: float = 5.0
-    start_s: float = 60.0
+    start_s: float = 90.0
 
 
 @dataclass(frozen=True)

@@ -211,6 +211,8 @@ class Stack:
             done = await asyncio.wait_for(step.run(), step.limit_s)
         except TimeoutError:
             raise PartFailedError(step.name, f"not done after {step.limit_s:g} s") from None
+        except Exception as error:
+            raise PartFailedError(step.name, f"{type(error).__name__}: {error}") from error
         self._steps[step.name] = PartState.UP
         self._tell(step.name, "done", f"{time.monotonic() - begun:4.1f} s  {done}")
         self._ready[step.name].set()

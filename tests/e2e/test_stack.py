@@ -4,6 +4,7 @@ Most tests run its servers only, which is where ports, users, secrets and superv
 """
 
 import asyncio
+import json
 import os
 import pwd
 import signal
@@ -113,6 +114,35 @@ async def test_two_stacks_side_by_side(home: Path) -> None:
         for stack in (one, two):
             async with await Client.connect(stack.config.nats_url, name="test"):
                 pass
+    await nothing_left(home)
+
+
+@pytest.mark.parametrize(
+    ("words", "mistake"),
+    [
+        (["--port", "nats"], "--port nats: expected NAME=NUMBER"),
+        (["--port", "http=80"], "--port http=80: expected NAME=NUMBER, NAME one of nats,"),
+        (["--set", "LEASE"], "--set LEASE: expected NAME=VALUE"),
+        (["--set", "bats:FARSIDE_LEASE_S=9"], "PART one of postgres, nats"),
+    ],
+)
+def test_mistakes_of_the_command_line_are_named(home: Path, words: list[str], mistake: str) -> None:
+    code, _, err = run("up", *words, directory=home)
+    assert (code, mistake in err) == (2, True), err
+    assert not (home / "stack.json").exists()
+
+
+async def test_secrets_that_no_longer_fit_are_told_as_such(home: Path) -> None:
+    async with Stack(home, parts=("postgres",)):
+        pass
+    facts = read_stack_file(home)
+    facts["secrets"]["postgres"] = "another"
+    (home / "stack.json").write_text(json.dumps(facts))
+    with pytest.raises(StackError, match=r"postgres did not come up: it runs, but .*password authentication failed"):
+        await Stack(home, parts=("postgres",)).start()
+    (home / "stack.json").write_text("{")
+    with pytest.raises(StackError, match="is damaged"):
+        await Stack(home, parts=("postgres",)).start()
     await nothing_left(home)
 
 

@@ -1,0 +1,1 @@
+"""The tenants of the local stack, one YAML file each."""

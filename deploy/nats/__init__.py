@@ -1,0 +1,1 @@
+"""Configuration of the NATS servers, the same for every way to deploy them."""
