@@ -35,6 +35,7 @@ class Agent:
         self._facts = facts
         self._runners: dict[AttemptKey, Runner] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._live: set[AttemptKey] = set()
         self._changed = asyncio.Event()
         self._announced = False
         self._heard = True
@@ -54,25 +55,26 @@ class Agent:
         try:
             while True:
                 self._changed.clear()
-                for attempt in await self._tools.journal.read(store.unfinished):
-                    if attempt.key not in self._runners:
-                        self._start(attempt.key)
+                self._live = {attempt.key for attempt in await self._tools.journal.read(store.unfinished)}
+                for key in self._live - self._runners.keys():
+                    self._start(key)
                 await self._changed_within(SCAN_S)
         finally:
             for task in self._tasks:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
+            self._runners.clear()
 
     async def heartbeats(self) -> None:
         """Say every `heartbeat_s` that the node lives; each PubAck renews the lease from before the sending."""
         self._tools.lease.load()
+        self._live = {attempt.key for attempt in await self._tools.journal.read(store.unfinished)}
         counter = 0
         interval_s = self._tools.settings.heartbeat_s
         while True:
             counter += 1
             sent = proctree.boottime()
-            if await self._heartbeat(counter, interval_s):
-                await self._tools.lease.renew(sent)
+            await self._heartbeat(counter, sent, interval_s)
             await asyncio.sleep(max(0.0, sent + interval_s - proctree.boottime()))
 
     async def clean(self) -> None:
@@ -109,14 +111,14 @@ class Agent:
         self._announced = True
         get_logger().info("node.announced", node=me.node, incarnation=me.incarnation, attempts=len(live))
 
-    async def _heartbeat(self, counter: int, timeout_s: float) -> bool:
+    async def _heartbeat(self, counter: int, sent: float, timeout_s: float) -> None:
         me = self._tools.journal.me
         body = NodeHeartbeat(
             node=me.node,
             incarnation=me.incarnation,
             counter=counter,
             lease_s=max(1, int(self._tools.settings.lease_s)),
-            attempts=[_live(key) for key in sorted(self._runners)],
+            attempts=[_live(key) for key in sorted(self._live)],
             sent_at=self._tools.journal.clock.now(),
         )
         try:
@@ -130,15 +132,15 @@ class Agent:
                 incarnation=me.incarnation,
                 timeout_s=timeout_s,
             )
+            await self._tools.lease.renew(sent)
         except (NatsError, BusError, OSError, TimeoutError) as error:
             if self._heard:
                 get_logger().warning("heartbeat.unheard", node=me.node, error=repr(error))
             self._heard = False
-            return False
+            return
         if not self._heard:
             get_logger().info("heartbeat.heard", node=me.node)
         self._heard = True
-        return True
 
     def _start(self, key: AttemptKey) -> None:
         runner = Runner(key, self._tools)
@@ -159,7 +161,8 @@ class Agent:
                 failures += 1
                 self._runners[key] = Runner(key, self._tools)
             else:
-                del self._runners[key]
+                self._runners.pop(key, None)
+                self._live.discard(key)
                 return
 
     async def _changed_within(self, wait_s: float) -> None:

@@ -3,6 +3,7 @@
 import hashlib
 import os
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 from services.agent.core.model import AttemptKey
@@ -42,6 +43,11 @@ class Places:
             )
             raise PermissionError(msg)
         self.sockets.chmod(0o700)
+
+    def leave(self) -> None:
+        """Remove the socket folder, unless attempts go on."""
+        with suppress(OSError):
+            self.sockets.rmdir()
 
     def folder(self, key: AttemptKey) -> Path:
         """The folder of one attempt."""

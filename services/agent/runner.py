@@ -13,7 +13,7 @@ from typing import assert_never
 from contracts import registry
 from contracts.attempts import ExitCause
 from contracts.requests import ClaimReply, ClaimRequest, ProblemCode
-from libs.bus import Problem
+from libs.bus import BusError, Problem
 from libs.kit.logs import get_logger
 from libs.kit.retry import delays
 from services.agent import handoff, places, proctree, task
@@ -159,16 +159,25 @@ class Runner:
                 return ClaimReply(granted=False, message=problem.message)
             self._log.warning("claim.unanswered", error=str(problem))
             return None
+        except BusError as error:
+            self._log.warning("claim.unanswered", error=str(error))
+            return None
 
     async def _prepare(self, attempt: Attempt) -> Event:
         assert attempt.run is not None, "only an offered attempt is prepared"
         for name in (places.CHECKPOINTS, places.TEMPORARY):
             await asyncio.to_thread((self._folder / name).mkdir, parents=True, exist_ok=True, mode=0o700)
+        limit_s = self._tools.settings.prepare_s
         try:
-            return Prepared(await self._tools.fetcher.fetch(attempt.run, self._folder, self._pin))
+            async with asyncio.timeout(limit_s):
+                return Prepared(await self._tools.fetcher.fetch(attempt.run, self._folder, self._pin))
         except InputError as error:
             self._log.error("attempt.not_prepared", error=str(error))
             return PrepareFailed(str(error))
+        except TimeoutError:
+            self._log.error("attempt.not_prepared_in_time", limit_s=limit_s)
+            words = f"code, data and checkpoint were not on the node after FARSIDE_PREPARE_S = {limit_s:g}"
+            return PrepareFailed(words, hopeless=False)
 
     async def _spawn(self, attempt: Attempt) -> Event | None:
         """Start the shim if this very runner was told to; the shim of an earlier agent is only looked for."""
@@ -270,6 +279,7 @@ class Runner:
 
     def _tidy(self) -> None:
         """What only the living attempt needed goes at once; the rest stays for a while."""
+        self._tools.places.socket(self._key).unlink(missing_ok=True)
         for name in (places.CHECKPOINTS, places.RESTORE, places.TEMPORARY):
             shutil.rmtree(self._folder / name, ignore_errors=True)
 

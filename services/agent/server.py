@@ -94,13 +94,12 @@ class SocketServer:
         self._path.chmod(0o600)
 
     async def close(self) -> None:
-        """Stop listening and end every connection."""
+        """Stop listening and end every connection. The path stays: the next agent may listen there by now."""
         if self._server is not None:
             self._server.close()
         for task in self._open:
             task.cancel()
         await asyncio.gather(*self._open, return_exceptions=True)
-        self._path.unlink(missing_ok=True)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()

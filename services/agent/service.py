@@ -54,6 +54,7 @@ class Service:
             self.ledger.close()
             if self.settings.end_attempts_on_stop:
                 end_attempts(self.places.attempts, self.executor, SHUTDOWN_GRACE_S)
+            self.places.leave()
 
 
 def build(settings: AgentSettings) -> Service:

@@ -51,6 +51,7 @@ class AgentSettings(ServiceSettings, LeaseTimings):
     log_tail_bytes: Annotated[int, Field(ge=1)] = MIB
     log_segment_bytes: Annotated[int, Field(ge=1)] = MIB // 4
     drain_s: Annotated[float, Field(gt=0)] = 120.0
+    prepare_s: Annotated[float, Field(gt=0)] = 24 * 3600.0
     pending_saves: Annotated[int, Field(ge=1)] = 2
     keep_attempts: Annotated[int, Field(ge=0)] = 20
     keep_attempts_s: Annotated[float, Field(gt=0)] = 24 * 3600.0

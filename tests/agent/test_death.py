@@ -6,6 +6,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 
 from contracts.attempts import AttemptExited
 from contracts.requests import ClaimReply
@@ -242,10 +243,12 @@ def _announcements(world: World) -> int:
 
 def _journalled(world: World, run: WorkRun) -> bool:
     """Whether the agent has noted the offer down."""
-    if not (world.attempt_folder(run).parents[2] / "agent.db-wal").exists():
-        return False
-    with sqlite3.connect(world.places().database) as conn:
-        return conn.execute("SELECT count(*) FROM attempts WHERE job_id = ?", (run.job_id,)).fetchone()[0] == 1
+    query = "SELECT count(*) FROM attempts WHERE job_id = ?"
+    try:
+        with closing(sqlite3.connect(world.places().database)) as conn:
+            return conn.execute(query, (run.job_id,)).fetchone()[0] == 1
+    except sqlite3.OperationalError:
+        return False  # no file or no table yet
 
 
 async def _journal_as_spawning(world: World, run: WorkRun) -> None:

@@ -104,8 +104,9 @@ def _before_spawn(attempt: Attempt, event: Event, me: Speaker, now: datetime) ->
             return _granted(replace(attempt, rendezvous=rendezvous, epoch=epoch), go=go)
         case Prepared(inputs) if attempt.phase is Phase.CLAIMED:
             return (Record(replace(attempt, phase=Phase.PREPARED, inputs=inputs)),)
-        case PrepareFailed(message) if attempt.phase is Phase.CLAIMED:
-            return _exit(attempt, Ended(ExitCause.FAILED, None, message, None, now), me)
+        case PrepareFailed(message, hopeless) if attempt.phase is Phase.CLAIMED:
+            cause = ExitCause.FAILED if hopeless else ExitCause.NEVER_STARTED
+            return _exit(attempt, Ended(cause, None, message, None, now), me)
         case _:
             return ()
 

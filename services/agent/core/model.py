@@ -137,9 +137,10 @@ class Prepared:
 
 @dataclass(frozen=True)
 class PrepareFailed:
-    """Something the job needs cannot be had, and trying again would not help."""
+    """Something the job needs cannot be had: for good (`hopeless`), or not in the time this node gives it."""
 
     message: str
+    hopeless: bool = True
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -79,7 +79,7 @@ def runs(pid: int) -> bool:
 
 
 @contextmanager
-def shim_in(folder: Path) -> Iterator[Shim]:
+def shim_in(folder: Path) -> Generator[Shim, None, None]:
     """A shim whose processes are gone afterwards, whatever the test did."""
     made = Shim(folder, ProcessExecutor())
     try:

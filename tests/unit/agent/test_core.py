@@ -171,6 +171,8 @@ def test_refused_claims_and_failed_preparations_end_the_attempt() -> None:
     assert exited(sent).message == "not claimed: attempt 3 is placed"
     _, sent = play([OFFER, YES, PrepareFailed("artefact is damaged")])
     assert (exited(sent).cause, exited(sent).exit_code) == (ExitCause.FAILED, None)
+    _, sent = play([OFFER, YES, PrepareFailed("not in time", hopeless=False)])
+    assert exited(sent).cause is ExitCause.NEVER_STARTED
 
 
 def test_a_task_that_ended_before_it_was_seen_still_started() -> None:

@@ -310,4 +310,4 @@ def test_the_grace_lies_inside_the_lease(tmp_path: Path) -> None:
 )
 def test_settings_that_make_no_sense_are_refused(tmp_path: Path, wrong: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
-        AgentSettings(**{"node": "n", "state_dir": tmp_path, **wrong})
+        AgentSettings.model_validate({"node": "n", "state_dir": tmp_path, **wrong})
