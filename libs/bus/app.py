@@ -13,27 +13,23 @@ import asyncio
 import signal
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from contextvars import ContextVar
 from datetime import datetime
 from typing import Any, Generic, TypeVar
 
-from nats.aio.msg import Msg
-
 from contracts import registry
 from contracts.base import Model
-from contracts.registry import Consumer, Message, Request
+from contracts.registry import Message, Request
 from contracts.requests import ServiceStatus, StatusQuery
 from libs.bus.broker import Broker
 from libs.bus.client import Client
-from libs.bus.connection import Address, Callbacks, Connection, api_prefix, close
+from libs.bus.connection import Address, Callbacks, Connection, close
 from libs.bus.errors import BusError, ConnectionClosed, NotLeader
 from libs.bus.events import Call, Event, Invalid
 from libs.bus.gate import Gate, Health
 from libs.bus.ledger import Ledger, Tx
-from libs.bus.provision import durables_of, replay_durable
 from libs.bus.relay import Relay
-from libs.bus.serving import Counter, Served
-from libs.bus.subscribers import Tap
+from libs.bus.serving import Counter
+from libs.bus.taking import Taker
 from libs.bus.work import Desk, Policy, Route, Work
 from libs.kit.clock import Clock, SystemClock
 from libs.kit.logs import get_logger
@@ -47,7 +43,6 @@ Handler = Callable[[Tx[C], Event[M]], Awaitable[None]]
 BatchHandler = Callable[[Tx[C], Sequence[Event[M]]], Awaitable[None]]
 OnInvalid = Callable[[Tx[C], Invalid], Awaitable[bool]]
 
-AT_ONCE = 16
 TRANSACTIONS_AT_ONCE = 12
 ELECTION_POLL_S = 0.2
 LEADER_CHECK_S = 0.5
@@ -57,8 +52,6 @@ STUCK_CHECK_S = 2.0
 PRUNE_EVERY_S = 60.0
 OUTBOX_KEEP_S = 3600.0
 INBOX_KEEP_S = 35 * 24 * 3600.0
-
-_scope: ContextVar[tuple[Any, Any]] = ContextVar("scope")
 
 
 class App(Generic[C]):
@@ -84,12 +77,19 @@ class App(Generic[C]):
         self._clock = clock or SystemClock()
         self._health = Health(self.gate, ledger.ping, service=self.name)
         slots = asyncio.Semaphore(TRANSACTIONS_AT_ONCE)
-        self._desk = Desk(ledger, self.gate, self._health, policy or Policy(), self._clock, slots)
-        self._work = Work(self._desk)
-        self._counter = Counter(self._desk, self._reply)
+        desk = Desk(ledger, self.gate, self._health, policy or Policy(), self._clock, slots)
         self._address = Address(settings.nats_url, self.name, settings.nats_creds, settings.js_domain)
         self.broker = Broker(self._address, Callbacks(self._reconnected, self._closed))
-        self._routes: dict[str, Route[C]] = {}
+        self._taker = Taker(
+            service=service,
+            node=node,
+            address=self._address,
+            broker=self.broker,
+            gate=self.gate,
+            work=Work(desk),
+            counter=Counter(desk, self._reply),
+            failed=self._failed,
+        )
         self._loops: list[Callable[[], Awaitable[None]]] = []
         self._always_open = Gate(needs_leader=False)
         self._stop = asyncio.Event()
@@ -109,18 +109,18 @@ class App(Generic[C]):
         `on_invalid(tx, invalid)` may tell the sender of a refused message by an event; when it returns True there
         is no dead letter.
         """
-        consumer = self._consumer(message)
-        self._take(Route(message, self._durable(message), handler, 1, consumer.ack_wait_s, on_invalid), message.model)
+        durable, consumer = self._taker.durable(message), self._taker.consumer(message)
+        self._taker.take(Route(message, durable, handler, 1, consumer.ack_wait_s, on_invalid), message.model)
 
     def on_batch(self, message: Message[M], handler: BatchHandler[C, M]) -> None:
         """Handle many of `message` in one transaction. There is no inbox: the handler's own unique keys decide."""
-        consumer = self._consumer(message)
-        route: Route[C] = Route(message, self._durable(message), handler, consumer.batch, consumer.ack_wait_s)
-        self._take(route, list[message.model])
+        durable, consumer = self._taker.durable(message), self._taker.consumer(message)
+        route: Route[C] = Route(message, durable, handler, consumer.batch, consumer.ack_wait_s)
+        self._taker.take(route, list[message.model])
 
     def serve(self, request: Request[M, R], handler: Callable[[Tx[C], Call[M]], Awaitable[R]]) -> None:
         """Answer `request`, in one transaction; the handler raises Problem when it cannot."""
-        self._serve(request, handler, self.gate)
+        self._taker.serve(request, handler, self.gate)
 
     def task(self, loop: Callable[[], Awaitable[None]]) -> None:
         """Run `loop` while the gate is open.
@@ -129,93 +129,6 @@ class App(Generic[C]):
         able to begin anew at any point. Any other exception, and returning, ends the process.
         """
         self._loops.append(loop)
-
-    def _consumer(self, message: Message[Any]) -> Consumer:
-        for consumer in message.consumers:
-            if consumer.service == self.service:
-                return consumer
-        msg = f"{self.service} handles {message.id}, but the registry names no such consumer: add it there"
-        raise BusError(msg)
-
-    def _durable(self, message: Message[Any]) -> str:
-        return registry.durable(message, self._consumer(message), self.node)
-
-    def _take(self, route: Route[C], payload: Any) -> None:
-        if route.durable in self._routes:
-            msg = f"{route.durable} has a handler already"
-            raise BusError(msg)
-        self._routes[route.durable] = route
-        process = self._many if route.batch > 1 else self._one
-        key = self.node if self._consumer(route.message).per_node else "*"
-        tap = Tap(
-            gate=self.gate,
-            subject=route.message.subject(key or "*"),
-            process=lambda raw, run: process(route, raw, run),
-            failed=self._failed,
-            stream=route.message.stream.name,
-            durable=route.durable,
-            capacity=AT_ONCE if route.batch == 1 else 2 * route.batch,
-            batch=route.batch,
-            ack_wait_s=route.ack_wait_s,
-            inbox=f"{self._address.inbox_prefix}.pull.{route.durable}",
-            api=api_prefix(self._address.domain),
-            title=route.message.id,
-        )
-        self.broker.take(tap, _entry(route.durable, payload, route.handler, route.message.model.__doc__))
-
-    async def _one(self, route: Route[C], raw: Msg, run: Callable[[], Awaitable[Any]]) -> None:
-        await self._work.one(route, raw, lambda tx, what: _scoped(tx, what, run))
-
-    async def _many(self, route: Route[C], raw: list[Msg], run: Callable[[], Awaitable[Any]]) -> None:
-        await self._work.many(route, raw, lambda tx, what: _scoped(tx, what, run))
-
-    def _serve(self, request: Request[Any, Any], handler: Callable[[Any, Any], Awaitable[Any]], gate: Gate) -> None:
-        served: Served[C] = Served(request, handler)
-
-        async def process(raw: Msg, run: Callable[[], Awaitable[Any]]) -> None:
-            await self._counter.answer(served, raw, lambda tx, what: _answered(tx, what, run))
-
-        tap = Tap(
-            gate=gate,
-            subject=request.subject("*"),
-            process=process,
-            failed=self._failed,
-            queue=self.name,
-            title=request.id,
-        )
-        self.broker.take(tap, _entry(request.id, request.model, handler, request.model.__doc__))
-
-    def _take_replays(self) -> None:
-        """Messages sent again to one of our durables go to the handler of that durable."""
-        owner = f"{self.service}/{self.node}" if self.node else self.service
-        known = [name for name in durables_of(owner) if name in self._routes]
-        if not known:
-            return
-        durable = replay_durable(owner)
-
-        async def process(raw: Msg, run: Callable[[], Awaitable[Any]]) -> None:
-            del run
-            route = self._routes.get(raw.subject.removeprefix(registry.replay_subject("")))
-            if route is None:
-                get_logger().error("bus.replay_unknown", subject=raw.subject)
-                return
-            handler = route.handler
-            await self._work.one(route, raw, handler)
-
-        tap = Tap(
-            gate=self.gate,
-            subject=registry.replay_subject("*"),
-            process=process,
-            failed=self._failed,
-            stream=registry.REPLAYS.name,
-            durable=durable,
-            capacity=1,
-            ack_wait_s=max(self._routes[name].ack_wait_s for name in known),
-            inbox=f"{self._address.inbox_prefix}.pull.{durable}",
-            api=api_prefix(self._address.domain),
-            described=False,
-        )
-        self.broker.take(tap, _entry(durable, bytes, _unused, None))
 
     # ---- what the service says -------------------------------------------------------------------------------------
 
@@ -270,7 +183,7 @@ class App(Generic[C]):
                 parked_rows=counts.parked,
             )
 
-        self._serve(request, status, self._always_open)
+        self._taker.serve(request, status, self._always_open)
 
     # ---- how it runs -----------------------------------------------------------------------------------------------
 
@@ -307,7 +220,7 @@ class App(Generic[C]):
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop)
-        self._take_replays()
+        self._taker.take_replays()
         tasks: list[asyncio.Task[None]] = []
         main = asyncio.create_task(self._start(tasks))
         stopping = asyncio.create_task(self._stop.wait())
@@ -432,36 +345,3 @@ class App(Generic[C]):
         self._health.stop()
         if self._client is not None:
             await close(self._client.connection)
-
-
-def _entry(
-    name: str, payload: Any, handler: Callable[[Any, Any], Awaitable[Any]], description: str | None
-) -> Callable[..., Awaitable[Any]]:
-    """What FastStream calls: the handler with the transaction and message of this scope. `payload` documents it."""
-
-    async def entry(body: Any) -> Any:
-        del body
-        tx, what = _scope.get()
-        return await handler(tx, what)
-
-    entry.__name__ = name.replace("-", "_").replace(".", "_")
-    entry.__doc__ = description
-    entry.__annotations__ = {"body": payload}
-    return entry
-
-
-async def _scoped(tx: Any, what: Any, run: Callable[[], Awaitable[Any]]) -> Any:
-    token = _scope.set((tx, what))
-    try:
-        return await run()
-    finally:
-        _scope.reset(token)
-
-
-async def _answered(tx: Any, what: Any, run: Callable[[], Awaitable[Any]]) -> Any:
-    return await _scoped(tx, what, run)
-
-
-async def _unused(tx: Any, what: Any) -> None:
-    """Replays are dispatched before FastStream's handler."""
-    del tx, what

@@ -3,7 +3,6 @@
 A Client publishes directly (there is no transaction whose effect the message would tell), asks and reads.
 """
 
-import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -11,26 +10,19 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from nats.aio.msg import Msg
-from nats.errors import Error as NatsError
-from nats.errors import NoRespondersError
 from nats.js.errors import NotFoundError
-from pydantic import ValidationError
 
-from contracts import requests
 from contracts.base import Model
 from contracts.registry import Message, Request
-from contracts.requests import ProblemCode
-from libs.bus.codec import CONTENT_TYPE, JSON, Envelope, decode
+from libs.bus.asking import Asker
+from libs.bus.codec import Envelope, decode
 from libs.bus.connection import Address, Callbacks, Connection, close, connect, jetstream
-from libs.bus.errors import BusError, Problem
+from libs.bus.errors import BusError
 from libs.bus.events import Event, Invalid
 from libs.bus.outbox import make_row
 from libs.bus.reader import Reader, Since
-from libs.bus.serving import CALLER_HEADER, PROBLEM_HEADER
 from libs.kit.clock import Clock, SystemClock
 from libs.kit.ids import new_id
-from libs.kit.retry import delays
 from libs.telemetry import context
 
 M = TypeVar("M", bound=Model)
@@ -38,8 +30,6 @@ R = TypeVar("R", bound=Model)
 
 PUBLISH_TIMEOUT_S = 5.0
 REQUEST_TIMEOUT_S = 5.0
-RETRY_FIRST_S = 0.05
-RETRY_CAP_S = 0.5
 HISTORY_LIMIT = 10_000
 
 
@@ -62,12 +52,11 @@ class Client:
         self.name = address.name
         self.source = source
         self._clock = clock or SystemClock()
-        self._waiting: set[asyncio.Task[Any]] = set()
+        self._asker = Asker(connection, address.name)
 
     def reconnected(self) -> None:
         """Answers to what was asked before will not come any more: ask again now."""
-        for waiting in self._waiting:
-            waiting.cancel()
+        self._asker.reconnected()
 
     @classmethod
     async def connect(
@@ -133,53 +122,7 @@ class Client:
         Asks again while nobody answers, until `timeout_s` is over. Raises Problem, with code `unavailable` when
         there was no answer in time.
         """
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + timeout_s
-        reason = "no answer in time"
-        for delay_s in delays(RETRY_FIRST_S, RETRY_CAP_S):
-            left_s = deadline - loop.time()
-            if left_s <= 0:
-                break
-            try:
-                return await self._ask(request, body, key, left_s)
-            except NoRespondersError:
-                reason = "nobody serves it at the moment"
-            except Problem as problem:
-                if problem.code is not ProblemCode.UNAVAILABLE:
-                    raise
-                reason = problem.message
-            except (NatsError, TimeoutError) as error:
-                reason = repr(error)
-            await asyncio.sleep(min(delay_s, max(0.0, deadline - loop.time())))
-        text = f"{request.id} for {key}: {reason} ({timeout_s} s)"
-        raise Problem(ProblemCode.UNAVAILABLE, text)
-
-    async def _ask(self, request: Request[M, R], body: M, key: str, timeout_s: float) -> R:
-        trace = context.current() or context.new_root()
-        headers = {CONTENT_TYPE: JSON, CALLER_HEADER: self.name, **trace.headers()}
-        answer = await self._answer(request.subject(key), body.model_dump_json().encode(), headers, timeout_s)
-        try:
-            if (answer.headers or {}).get(PROBLEM_HEADER):
-                problem = requests.Problem.model_validate_json(answer.data)
-                raise Problem(problem.code, problem.message)
-            return request.reply.model_validate_json(answer.data)
-        except ValidationError as error:
-            text = f"the reply to {request.id} does not fit its schema: {error}"
-            raise Problem(ProblemCode.INTERNAL, text) from error
-
-    async def _answer(self, subject: str, data: bytes, headers: dict[str, str], timeout_s: float) -> Msg:
-        """One reply. Raises TimeoutError also when the connection was lost meanwhile, and the reply with it."""
-        waiting = asyncio.create_task(self.connection.request(subject, data, timeout=timeout_s, headers=headers))
-        self._waiting.add(waiting)
-        waiting.add_done_callback(self._waiting.discard)
-        try:
-            await asyncio.wait([waiting])
-        finally:
-            waiting.cancel()
-        if waiting.cancelled():
-            msg = "the connection was lost while waiting for the reply"
-            raise TimeoutError(msg)
-        return waiting.result()
+        return await self._asker.request(request, body, key, timeout_s)
 
     def events(
         self, messages: Sequence[Message[Any]], *, key: str | Sequence[str] = "*", since: Since = "new"

@@ -172,7 +172,10 @@ async def close(connection: NatsClient) -> None:
             await connection.flush(timeout=2)
     except (Error, TimeoutError, OSError) as error:
         get_logger().warning("bus.flush_failed", error=repr(error))
-    await connection.close()
+    try:
+        await connection.close()
+    except (Error, OSError) as error:
+        get_logger().warning("bus.close_failed", error=repr(error))
 
 
 async def add_stream(js: JetStreamContext, config: StreamConfig) -> None:

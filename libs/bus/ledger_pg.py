@@ -194,16 +194,20 @@ class PgElection:
                 raise
 
     async def resign(self) -> None:
-        """Drop the session, and the lock with it."""
+        """Drop the session, and the lock with it; the pool may have taken it back already."""
         session, self._session = self._session, None
         held, self._held = self._held, AsyncExitStack()
-        try:
-            if session is not None:
-                session.terminate()
-            await held.aclose()
-        except Exception as error:
-            if not is_transient(error):  # a session that is gone already cannot be ended once more
-                raise
+        for end in (lambda: _terminate(session), held.aclose):
+            try:
+                await end()
+            except Exception as error:
+                if not is_transient(error):
+                    raise
+
+
+async def _terminate(session: Connection | None) -> None:
+    if session is not None:
+        session.terminate()
 
 
 def _nothing() -> None:

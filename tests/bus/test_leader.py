@@ -137,4 +137,6 @@ async def test_only_the_leader_answers_calls_and_every_replica_tells_its_status(
             assert leaders == {True, False}
             first.stop()
             await client.request(registry.QUERY_NODES, NodesQuery(), key="_", timeout_s=10)
+            await until(lambda: second.gate.leading)
+            await client.request(registry.QUERY_NODES, NodesQuery(), key="_", timeout_s=10)
     assert answered[-1] == "second"

@@ -71,8 +71,8 @@ async def test_pitfall_26_one_message_of_an_aggregate_is_in_flight_and_many_aggr
     assert together == 10
 
 
-async def _empty(pool: Pool) -> bool:
-    return (await PgLedger(pool, "scheduler").counts()).waiting == 0
+async def _empty(pool: Pool, service: str = "scheduler") -> bool:
+    return (await PgLedger(pool, service).counts()).waiting == 0
 
 
 async def test_a_row_that_the_bus_refuses_for_good_is_parked_and_blocks_nothing(
@@ -88,6 +88,7 @@ async def test_a_row_that_the_bus_refuses_for_good_is_parked_and_blocks_nothing(
             tx.rows.extend([too_large, elsewhere])
             say(tx, "after", aggregate="a1")
         await take(client, registry.JOBS_REJECTED, 1)
+        await until(lambda: _empty(pool, "inventory"))
         status = await client.request(registry.STATUS["inventory"], StatusQuery(), key="_")
     assert status.parked_rows == 2
     assert status.outbox_rows == 0
