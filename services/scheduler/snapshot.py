@@ -27,7 +27,9 @@ _PLACEABLE = frozenset({JobPhase.ACCEPTED, JobPhase.WAITING})
 _TAKE_CHANGES = """
     DELETE FROM changes WHERE number IN (SELECT number FROM changes ORDER BY number LIMIT $1) RETURNING kind, id
 """
-_JOBS = "SELECT job_id, version, phase, spec, reason, not_before, submitted_at FROM jobs WHERE phase <> 'finished'"
+_JOBS = (
+    "SELECT job_id, version, phase, spec, reason, not_before, submitted_at, avoid FROM jobs WHERE phase <> 'finished'"
+)
 _NODES = """
     SELECT n.node, n.version, n.state, n.tier, n.cpu_milli, n.memory_bytes, n.cards,
       (SELECT coalesce(sum(a.cpu_milli), 0)::bigint FROM allocations a WHERE a.node = n.node) AS used_cpu_milli,
@@ -47,6 +49,7 @@ class JobRow:
     reason: Reason | None
     not_before: datetime | None
     submitted_at: datetime
+    avoid: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -107,6 +110,7 @@ class Snapshot:
                 reason=None if row["reason"] is None else Reason.model_validate_json(row["reason"]),
                 not_before=row["not_before"],
                 submitted_at=row["submitted_at"],
+                avoid=tuple(row["avoid"]),
             )
 
     async def _load_nodes(self, conn: Connection, names: Collection[str] | None) -> None:
@@ -195,6 +199,7 @@ class Snapshot:
             memory_bytes=_ints([host_memory_bytes(spec.resources) for spec in specs]),
             accelerator=tuple(spec.resources.accelerator for spec in specs),
             dataset=tuple(self._missing(spec) for spec in specs),
+            avoid=tuple(row.avoid for row in rows),
         )
 
     def tenants(self, known: dict[str, quota.Tenant]) -> Tenants:

@@ -31,14 +31,15 @@ _JOB_LOCK = 0x0FB1
 _SAVE_JOB = """
     INSERT INTO jobs (job_id, tenant, name, spec, body_sha256, version, phase, outcome, reason, attempt, attempts,
       failures, losses, cancel_requested, held, hold_changed_at, not_before, wake_at, progress_step, commit_ms,
-      commit_rolling, trace, submitted_at, updated_at)
+      commit_rolling, trace, submitted_at, updated_at, avoid)
     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23,
-      $24)
+      $24, $25)
     ON CONFLICT (job_id) DO UPDATE SET version = excluded.version, phase = excluded.phase, outcome = excluded.outcome,
       reason = excluded.reason, attempt = excluded.attempt, attempts = excluded.attempts,
       failures = excluded.failures, losses = excluded.losses, cancel_requested = excluded.cancel_requested,
       held = excluded.held, hold_changed_at = excluded.hold_changed_at, not_before = excluded.not_before,
-      wake_at = excluded.wake_at, progress_step = excluded.progress_step, updated_at = excluded.updated_at
+      wake_at = excluded.wake_at, progress_step = excluded.progress_step, updated_at = excluded.updated_at,
+      avoid = excluded.avoid
 """
 _SAVE_NODE = """
     INSERT INTO nodes (node, version, state, incarnation, tier, cpu_milli, memory_bytes, cards, shape, requeue_held,
@@ -140,6 +141,7 @@ def to_job(row: Row) -> Job:
         hold_changed_at=row["hold_changed_at"],
         not_before=row["not_before"],
         progress_step=row["progress_step"],
+        avoid=tuple(row["avoid"]),
     )
 
 
@@ -172,6 +174,7 @@ async def save_job(conn: Connection, stored: Stored, limits: Limits) -> None:
         stored.trace,
         job.submitted_at,
         job.updated_at,
+        list(job.avoid),
     )
     await note_change(conn, "job", spec.job_id)
 

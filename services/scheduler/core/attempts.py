@@ -162,10 +162,23 @@ def _after_failure(job: Job, stop: Stop, now: datetime, limits: Limits) -> Job:
 
 
 def _after_loss(job: Job, stop: Stop, now: datetime, limits: Limits) -> Job:
-    counted = replace(job, losses=job.losses + 1)
+    counted = replace(job, losses=job.losses + 1, avoid=_nodes_at_fault(job, stop))
     if counted.losses > limits.max_losses:
         return finish(counted, Outcome.FAILED, words.too_many_losses(counted.losses, limits, stop.reason))
     return _requeued(counted, stop.reason, now, limits)
+
+
+def _nodes_at_fault(job: Job, stop: Stop) -> tuple[str, ...]:
+    """The node of the first cause, unless its task failed, and those whose member was lost, not taken up or killed."""
+    assert job.attempt is not None
+    neutral = {ExitCause.COMPLETED, ExitCause.FAILED, ExitCause.HUNG, ExitCause.STOPPED}
+    at_fault = (
+        member.seat.node
+        for member in job.attempt.members
+        if member.phase is not MemberPhase.EXITED or member.cause not in neutral
+    )
+    first = {stop.node} if stop.node is not None and stop.why is StopWhy.LOST else set[str]()
+    return tuple(sorted({*at_fault, *first}))
 
 
 def _requeued(job: Job, reason: Reason, now: datetime, limits: Limits) -> Job:

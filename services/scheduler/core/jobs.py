@@ -175,7 +175,9 @@ def _exited(job: Job, member: MemberRun, event: Exited, now: datetime, limits: L
     after = with_members(job, gone)
     if event.cause is ExitCause.COMPLETED:
         return settle(job, after, now, limits, (free,))
-    return stop_attempt(job, after, Stop(_why(event.cause), words.exited(gone, event)), now, limits, effects=(free,))
+    return stop_attempt(
+        job, after, Stop(_why(event.cause), words.exited(gone, event), gone.seat.node), now, limits, effects=(free,)
+    )
 
 
 def _why(cause: ExitCause) -> StopWhy:

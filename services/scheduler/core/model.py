@@ -71,10 +71,11 @@ class StopWhy(StrEnum):
 
 @dataclass(frozen=True)
 class Stop:
-    """The first cause of an attempt's end."""
+    """The first cause of an attempt's end, and the node whose member it was."""
 
     why: StopWhy
     reason: Reason
+    node: str | None = None
 
 
 @dataclass(frozen=True)
@@ -101,7 +102,10 @@ class Attempt:
 
 @dataclass(frozen=True)
 class Job:
-    """A job as the scheduler keeps it; `version` grows by one with every published transition."""
+    """A job as the scheduler keeps it; `version` grows by one with every published transition.
+
+    `avoid` names nodes that lost its last attempt: the placer takes others where it can.
+    """
 
     spec: JobSpec
     version: int
@@ -119,6 +123,7 @@ class Job:
     hold_changed_at: datetime | None = None
     not_before: datetime | None = None
     progress_step: int | None = None
+    avoid: tuple[str, ...] = ()
 
     @property
     def finished(self) -> bool:

@@ -51,7 +51,8 @@ class Fleet:
 class Queue:
     """Jobs without an attempt, one element a job. `tiers[i]` are the tiers it may use, best first.
 
-    `dataset[i]` names a dataset version that is not staged yet, None when nothing is missing.
+    `avoid[i]` are nodes to be taken only when no others fit. `dataset[i]` names a dataset version that is not staged
+    yet, None when nothing is missing.
     """
 
     job_ids: tuple[str, ...]
@@ -68,6 +69,7 @@ class Queue:
     memory_bytes: Ints
     accelerator: tuple[str | None, ...]
     dataset: tuple[str | None, ...]
+    avoid: tuple[tuple[str, ...], ...]
 
 
 @dataclass(frozen=True)
@@ -162,7 +164,8 @@ class _Room:
         known = self._failed.get(demand)
         if known is not None:
             return known
-        seats = self._seats(demand)
+        avoid = [self._positions[node] for node in queue.avoid[job] if node in self._positions]
+        seats = (self._seats(demand, avoid) if avoid else None) or self._seats(demand, [])
         if seats is None:
             self._failed[demand] = reason = explain(demand, self._best_supply(demand))
             return reason
@@ -188,12 +191,13 @@ class _Room:
             return words.waiting_for_quota(name, "cards", used_cards, asked, quota_cards)
         return None
 
-    def _seats(self, demand: Demand) -> tuple[Seat, ...] | None:
+    def _seats(self, demand: Demand, avoid: list[int]) -> tuple[Seat, ...] | None:
         """All members in one tier and on one card model, or none at all."""
         for tier in demand.tiers:
             for model in self._models(demand, tier):
                 suitable = self._suitable(demand, tier, model) & self._card_free
                 slots = self._slots(demand, tier, suitable)
+                slots[avoid] = 0
                 chosen = _choose(slots, self._per_node(suitable), demand)
                 if chosen is not None:
                     return tuple(self._take(node, demand, suitable) for node in chosen for _ in range(chosen[node]))

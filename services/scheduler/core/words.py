@@ -157,6 +157,8 @@ def exited(member: MemberRun, event: Exited) -> Reason:
 _CODES = {
     "max_runtime": ReasonCode.MAX_RUNTIME,
     "lease_expired": ReasonCode.NODE_LOST,
+    "killed": ReasonCode.NODE_LOST,
+    "stopped": ReasonCode.NODE_LOST,
     "never_started": ReasonCode.NOT_CLAIMED,
 }
 

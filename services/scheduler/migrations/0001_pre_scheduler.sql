@@ -21,6 +21,7 @@ CREATE TABLE jobs (
   not_before timestamptz,
   wake_at timestamptz,
   progress_step bigint,
+  avoid text[] NOT NULL,
   commit_ms bigint NOT NULL,
   commit_rolling boolean NOT NULL,
   trace text,

@@ -200,6 +200,7 @@ class Ask:
         card_bytes: int = 0,
         tenant: int = 0,
         dataset: str | None = None,
+        avoid: tuple[str, ...] = (),
     ) -> None:
         self.name = name
         self.kind = kind
@@ -213,6 +214,7 @@ class Ask:
         self.card_bytes = card_bytes
         self.tenant = tenant
         self.dataset = dataset
+        self.avoid = avoid
 
 
 def queue(there: Fleet, *asks: Ask) -> Queue:
@@ -237,6 +239,7 @@ def queue(there: Fleet, *asks: Ask) -> Queue:
         memory_bytes=ints([ask.memory_bytes for ask in asks]),
         accelerator=tuple(ask.accelerator for ask in asks),
         dataset=tuple(ask.dataset for ask in asks),
+        avoid=tuple(ask.avoid for ask in asks),
     )
 
 

@@ -200,6 +200,15 @@ def test_ends_that_are_not_the_jobs_own_count_as_losses(cause: ExitCause) -> Non
     assert (job.phase, job.failures, job.losses) == (JobPhase.WAITING, 0, 1)
 
 
+def test_only_nodes_at_fault_are_avoided_next_time() -> None:
+    job = step(running(2), NodeLost("central-2")).job
+    assert step(job, exited(0, ExitCause.STOPPED, None)).job.avoid == ("central-2",)
+    job = step(running(2), exited(0, ExitCause.LEASE_EXPIRED, None)).job
+    assert step(job, exited(1, ExitCause.STOPPED, None)).job.avoid == ("central-1",)
+    job = step(running(2), exited(1, ExitCause.STOPPED, 0)).job
+    assert step(job, exited(0, ExitCause.STOPPED, 0)).job.avoid == ("central-2",)
+
+
 def test_running_out_of_time_is_final() -> None:
     job = step(running(retries=5), exited(0, ExitCause.MAX_RUNTIME, None)).job
     assert (job.outcome, job.failures) == (Outcome.FAILED, 0)

@@ -80,6 +80,13 @@ def test_small_cards_go_first_when_any_will_do() -> None:
     assert where(run([Ask("j", card_bytes=41 * GB)], *nodes)) == {"j": ["a"]}
 
 
+def test_a_node_that_lost_the_last_attempt_is_taken_only_when_no_other_fits() -> None:
+    nodes = (Node("a", C, ["H100"]), Node("b", C, ["H100"] * 4))
+    assert where(run([Ask("j")], *nodes)) == {"j": ["a"]}
+    assert where(run([Ask("j", avoid=("a", "gone"))], *nodes)) == {"j": ["b"]}
+    assert where(run([Ask("j", avoid=("a", "b"))], *nodes)) == {"j": ["a"]}
+
+
 def test_suspect_and_lost_nodes_get_nothing() -> None:
     decided = run([Ask("j")], Node("a", C, ["H100"], ready=False))
     assert decided.placements == ()
