@@ -7,6 +7,7 @@ import asyncio
 import sys
 
 from libs.kit import logs
+from libs.kit.start import read_settings
 from services.agent.ending import end_attempts
 from services.agent.places import Places
 from services.agent.service import SERVICE, SHUTDOWN_GRACE_S, build, executor_of
@@ -15,7 +16,7 @@ from services.agent.settings import AgentSettings
 
 def main(arguments: list[str]) -> int:
     """Read the settings and do what the arguments say."""
-    settings = AgentSettings()  # pyright: ignore[reportCallIssue]
+    settings = read_settings(SERVICE, AgentSettings)
     logs.configure(f"{SERVICE}-{settings.node}", settings.log_level)
     if "--check" in arguments:
         return 0

@@ -3,11 +3,9 @@
 import asyncio
 import sys
 
-from pydantic import ValidationError
-
 from libs.bus import PgLedger
 from libs.db import connect, migrate
-from libs.kit.logs import configure, get_logger
+from libs.kit.start import read_settings
 from libs.objects import AsyncStore
 from services.checkpoint.app import SERVICE, build
 from services.checkpoint.settings import CheckpointSettings
@@ -25,14 +23,8 @@ async def run(settings: CheckpointSettings) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """The command line; 2 when the settings are at fault."""
-    configure(SERVICE)
-    try:
-        settings = CheckpointSettings()
-    except ValidationError as error:
-        get_logger().error("settings.invalid", detail=str(error))
-        return 2
-    configure(SERVICE, settings.log_level)
+    """The command line."""
+    settings = read_settings(SERVICE, CheckpointSettings)
     if "--check" not in arguments:
         asyncio.run(run(settings))
     return 0

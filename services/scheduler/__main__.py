@@ -3,11 +3,10 @@
 import asyncio
 import sys
 
-from pydantic import ValidationError
-
 from libs.bus import PgLedger
 from libs.db import connect, migrate
-from libs.kit.logs import configure, get_logger
+from libs.kit.logs import get_logger
+from libs.kit.start import BAD_SETTINGS, read_settings
 from services.scheduler.app import SERVICE, build
 from services.scheduler.settings import SchedulerSettings
 from services.scheduler.tenants import TenantBook, TenantFileError
@@ -21,15 +20,13 @@ async def run(settings: SchedulerSettings, book: TenantBook) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """The command line; 2 when the settings or the tenant files are at fault."""
-    configure(SERVICE)
+    """The command line; 2 when the tenant files are at fault."""
+    settings = read_settings(SERVICE, SchedulerSettings)
     try:
-        settings = SchedulerSettings()
         book = TenantBook.read(settings.tenants)
-    except (ValidationError, TenantFileError) as error:
+    except TenantFileError as error:
         get_logger().error("settings.invalid", detail=str(error))
-        return 2
-    configure(SERVICE, settings.log_level)
+        return BAD_SETTINGS
     if "--check" not in arguments:
         asyncio.run(run(settings, book))
     return 0

@@ -1,0 +1,23 @@
+"""How a process begins: read its settings, set up its logs, or say what is wrong with them and end."""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from libs.kit.logs import configure, get_logger
+from libs.kit.settings import ServiceSettings
+
+S = TypeVar("S", bound=ServiceSettings)
+
+BAD_SETTINGS = 2
+
+
+def read_settings(service: str, read: Callable[..., S]) -> S:
+    """What `read`, called without arguments, returns; logs configured by it. Settings at fault become one log line and exit status 2."""
+    configure(service)
+    try:
+        settings = read()
+        configure(service, settings.log_level)
+    except ValueError as error:
+        get_logger().error("settings.invalid", detail=str(error))
+        raise SystemExit(BAD_SETTINGS) from None
+    return settings

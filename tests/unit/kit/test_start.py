@@ -1,0 +1,23 @@
+"""Settings at fault end a process with one readable line, not with a stack trace."""
+
+import json
+
+import pytest
+
+from libs.kit.settings import ServiceSettings
+from libs.kit.start import BAD_SETTINGS, read_settings
+
+
+def test_good_settings_are_returned(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FARSIDE_NATS_URL", "nats://127.0.0.1:4999")
+    assert read_settings("probe", ServiceSettings).nats_url == "nats://127.0.0.1:4999"
+
+
+def test_unknown_level_is_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("FARSIDE_LOG_LEVEL", "loud")
+    with pytest.raises(SystemExit) as ended:
+        read_settings("probe", ServiceSettings)
+    assert ended.value.code == BAD_SETTINGS
+    line = json.loads(capsys.readouterr().err)
+    assert (line["event"], line["service"]) == ("settings.invalid", "probe")
+    assert "FARSIDE_LOG_LEVEL is 'loud'" in line["detail"]
