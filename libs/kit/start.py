@@ -12,7 +12,7 @@ BAD_SETTINGS = 2
 
 
 def read_settings(service: str, read: Callable[..., S]) -> S:
-    """What `read`, called without arguments, returns; logs configured by it. Settings at fault become one log line and exit status 2."""
+    """What `read` returns, the logs set up by it. Settings at fault become one log line and exit status 2."""
     configure(service)
     try:
         settings = read()
