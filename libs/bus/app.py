@@ -76,20 +76,9 @@ class App(Generic[C]):
         self._settings = settings
         self._clock = clock or SystemClock()
         self._health = Health(self.gate, ledger.ping, service=self.name)
-        slots = asyncio.Semaphore(TRANSACTIONS_AT_ONCE)
-        desk = Desk(ledger, self.gate, self._health, policy or Policy(), self._clock, slots)
         self._address = Address(settings.nats_url, self.name, settings.nats_creds, settings.js_domain)
         self.broker = Broker(self._address, Callbacks(self._reconnected, self._closed))
-        self._taker = Taker(
-            service=service,
-            node=node,
-            address=self._address,
-            broker=self.broker,
-            gate=self.gate,
-            work=Work(desk),
-            counter=Counter(desk, self._reply),
-            failed=self._failed,
-        )
+        self._taker = self._make_taker(policy or Policy())
         self._loops: list[Callable[[], Awaitable[None]]] = []
         self._always_open = Gate(needs_leader=False)
         self._stop = asyncio.Event()
@@ -100,6 +89,20 @@ class App(Generic[C]):
         self._relay: Relay | None = None
         self._started_at: datetime = self._clock.now()
         self._serve_status()
+
+    def _make_taker(self, policy: Policy) -> Taker[C]:
+        slots = asyncio.Semaphore(TRANSACTIONS_AT_ONCE)
+        desk = Desk(self.ledger, self.gate, self._health, policy, self._clock, slots)
+        return Taker(
+            service=self.service,
+            node=self.node,
+            address=self._address,
+            broker=self.broker,
+            gate=self.gate,
+            work=Work(desk),
+            counter=Counter(desk, self._reply),
+            failed=self._failed,
+        )
 
     # ---- what the service takes ------------------------------------------------------------------------------------
 
