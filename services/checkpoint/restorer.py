@@ -20,6 +20,7 @@ from services.checkpoint import store
 from services.checkpoint.committer import Committer
 from services.checkpoint.core.model import Checkpoint, Fail, Phase
 from services.checkpoint.core.restoring import candidates
+from services.checkpoint.core.spells import Spells
 from services.checkpoint.effects import Teller
 from services.checkpoint.protocol import Protocol, Unfit, Valid
 from services.checkpoint.settings import CheckpointSettings
@@ -27,6 +28,7 @@ from services.checkpoint.store import Snapshot
 
 SEARCHES_LIMIT = 64
 PATIENCE_S = 3.0
+SPELL_GAP_S = 180.0
 
 Search: TypeAlias = "asyncio.Task[Checkpoint | None]"
 
@@ -59,7 +61,7 @@ class Restorer:
         self._clock = clock
         self._settings = settings
         self._searches: dict[_Place, Search] = {}
-        self._unreadable_since: dict[str, float] = {}
+        self._unreadable = Spells(SPELL_GAP_S)
 
     async def find(self, job_id: str, attempt: int) -> Checkpoint | None:
         """The newest valid checkpoint of the job, or None. Raises Busy, or ObjectsError while the store is away."""
@@ -113,22 +115,24 @@ class Restorer:
         return None
 
     async def _problem(self, checkpoint: Checkpoint) -> Unfit | None:
+        began_s = self._clock.monotonic()
         try:
             verdict = await self._protocol.verify(checkpoint)
         except UnavailableError as error:
-            return await self._unreadable(checkpoint, error)
-        self._unreadable_since.pop(checkpoint.writer, None)
+            return await self._weigh(checkpoint, error, began_s)
+        self._unreadable.forget(checkpoint.writer)
         return None if isinstance(verdict, Valid) else verdict
 
-    async def _unreadable(self, checkpoint: Checkpoint, error: UnavailableError) -> Unfit:
-        """A checkpoint unreadable for long, in a store that answers otherwise, is lost. Raises before that."""
+    async def _weigh(self, checkpoint: Checkpoint, error: UnavailableError, began_s: float) -> Unfit:
+        """A checkpoint unreadable for long, in a store that answers otherwise, is lost. Raises before that.
+
+        SeaweedFS answers 500, after some 13 s, for an object with a flipped byte on its disk.
+        """
         await self._protocol.answers(f"probes/checkpoint/{checkpoint.job_id}-{checkpoint.attempt}-{checkpoint.step}")
-        now_s = self._clock.monotonic()
-        since_s = self._unreadable_since.setdefault(checkpoint.writer, now_s)
-        if now_s - since_s < self._settings.checkpoint_unreadable_s:
+        unreadable_s = self._unreadable.seen(checkpoint.writer, began_s, self._clock.monotonic())
+        if unreadable_s < self._settings.checkpoint_unreadable_s:
             raise error
-        del self._unreadable_since[checkpoint.writer]
-        message = f"step {checkpoint.step} cannot be read for {now_s - since_s:.0f} s, other objects can: {error}"
+        message = f"step {checkpoint.step} cannot be read for {unreadable_s:.0f} s, other objects can: {error}"
         return Unfit(CheckpointFailure.MISSING_SHARD, message)
 
     async def _condemn(self, checkpoint: Checkpoint, problem: Unfit) -> None:
