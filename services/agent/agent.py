@@ -5,6 +5,7 @@ unfinished attempt in the hands of a runner, those of an earlier agent first of 
 """
 
 import asyncio
+import math
 import shutil
 from datetime import timedelta
 
@@ -117,7 +118,7 @@ class Agent:
             node=me.node,
             incarnation=me.incarnation,
             counter=counter,
-            lease_s=max(1, int(self._tools.settings.lease_s)),
+            lease_s=math.ceil(self._tools.settings.lease_s),
             attempts=[_live(key) for key in sorted(self._live)],
             sent_at=self._tools.journal.clock.now(),
         )

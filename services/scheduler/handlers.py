@@ -17,10 +17,10 @@ from contracts.base import NAME_PATTERN, UUID_PATTERN, Reason, ReasonCode
 from contracts.deadletters import DeadReason
 from contracts.jobs import JobCancel, JobHold, JobRejected, JobRelease, JobSpec
 from contracts.nodes import NodePhase, NodeState
-from contracts.requests import ClaimReply, ClaimRequest, JobQuery, JobReply, JobsPage, JobsQuery
+from contracts.requests import ClaimReply, ClaimRequest, JobQuery, JobReply, JobsPage, JobsQuery, ProblemCode
 from contracts.transfers import TransferCompleted
 from contracts.work import WorkStop
-from libs.bus import App, Call, Event, Invalid, Refused, Tx, actor_of
+from libs.bus import App, Call, Event, Invalid, Problem, Refused, Tx, actor_of
 from libs.db import Connection
 from libs.kit.clock import Clock
 from libs.kit.logs import get_logger
@@ -187,8 +187,19 @@ class Scheduler:
             return ClaimReply(granted=False, message=f"job {body.job_id} of tenant {body.tenant} is not known")
         claim = model.Claim(body.attempt, body.generation, body.member, body.node, body.incarnation, body.endpoint)
         decision, reply = attempts.claim(stored.job, claim, self.clock.now(), self.limits)
+        if reply.granted:
+            await self._check_ready(tx, body.node)
         await carry_out(tx, stored, decision, actor=_agent(body.node), limits=self.limits)
         return reply
+
+    @staticmethod
+    async def _check_ready(tx: PgTx, name: str) -> None:
+        """Grant nothing to a node that inventory may be about to call lost: its agent asks again."""
+        node = await store.lock_node(tx.conn, name)
+        if node is None or node.state is not NodePhase.READY:
+            state = "unknown" if node is None else node.state.value
+            text = f"node {name} is {state}: its claim is granted once inventory calls it ready"
+            raise Problem(ProblemCode.UNAVAILABLE, text)
 
     async def on_started(self, tx: PgTx, event: Event[AttemptStarted]) -> None:
         """A process exists; one that may not is stopped."""

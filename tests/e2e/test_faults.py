@@ -34,21 +34,27 @@ async def placed_on(fleet: Fleet, job_id: str) -> str:
     return state.attempt.members[0].node
 
 
-async def test_agent_killed_alone_adopts_its_attempt(running: Fleet) -> None:
-    job = await running.submit(steps=80)
-    node = await placed_on(running, job)
-    await running.at_step(job, 10)
-    task = running.task_pid(job)
-    before = running.stack.pid(node)
+@pytest.fixture
+async def patient(tmp_path: Path) -> AsyncGenerator[Fleet]:
+    async with fleet(tmp_path, TENTH) as it:
+        yield it
+
+
+async def test_agent_killed_alone_adopts_its_attempt(patient: Fleet) -> None:
+    job = await patient.submit(steps=80)
+    node = await placed_on(patient, job)
+    await patient.at_step(job, 10)
+    task = patient.task_pid(job)
+    before = patient.stack.pid(node)
     os.kill(before, signal.SIGKILL)
 
-    state = await running.finished(job)
+    state = await patient.finished(job)
 
-    assert running.stack.pid(node) != before
+    assert patient.stack.pid(node) != before
     assert state.outcome is Outcome.SUCCEEDED
     assert (state.attempts, state.losses) == (1, 0)
-    assert {line.pid for line in running.lines(job)} == {task}
-    assert [line.step for line in running.lines(job)] == list(range(1, 81))
+    assert {line.pid for line in patient.lines(job)} == {task}
+    assert [line.step for line in patient.lines(job)] == list(range(1, 81))
 
 
 async def test_agent_frozen_past_its_lease_is_dead_before_the_next_attempt(running: Fleet) -> None:

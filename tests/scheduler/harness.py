@@ -198,7 +198,7 @@ class FakeNode:
         assert stop is not None
         return stop
 
-    async def claim(self, run: WorkRun, **changes: Any) -> ClaimReply:
+    async def claim(self, run: WorkRun, *, patience_s: float = PATIENCE_S, **changes: Any) -> ClaimReply:
         claim = ClaimRequest(
             job_id=run.job_id,
             tenant=run.tenant,
@@ -209,7 +209,7 @@ class FakeNode:
             incarnation=self.incarnation,
             endpoint=f"{self.name}:4000",
         ).model_copy(update=changes)
-        return await self.client.request(registry.CALL_CLAIM, claim, key=self.name, timeout_s=PATIENCE_S)
+        return await self.client.request(registry.CALL_CLAIM, claim, key=self.name, timeout_s=patience_s)
 
     def ref(self, run: WorkRun) -> dict[str, Any]:
         return AttemptRef(

@@ -1,9 +1,13 @@
 """A job's way over the real bus and database: from its submission to its end, by every road."""
 
+import pytest
+
 from contracts.attempts import ExitCause
 from contracts.base import ReasonCode
 from contracts.jobs import Outcome
 from contracts.nodes import LiveAttempt
+from contracts.requests import ProblemCode
+from libs.bus import Problem
 from tests.scheduler.harness import PATIENCE_S, Stage, spec
 from tests.waiting import until
 
@@ -86,6 +90,24 @@ async def test_a_lost_node_requeues_its_job_and_a_late_claim_is_refused(stage: S
     assert (await first.stop_order(job.job_id)).attempt == 1
     await second.exited(again)
     assert (await stage.told(job, "finished")).outcome is Outcome.SUCCEEDED
+
+
+async def test_a_suspect_node_is_granted_nothing_until_it_is_ready(stage: Stage) -> None:
+    await stage.ready("central-1")
+    job = await stage.submit(spec())
+    node = stage.node("central-1")
+    run = await node.offer(job.job_id)
+    await node.is_("suspect")
+
+    async def known() -> bool:
+        return bool(await stage.db.fetchval("SELECT state = 'suspect' FROM scheduler.nodes WHERE node = 'central-1'"))
+
+    await until(known, what="the scheduler to know")
+    with pytest.raises(Problem, match="central-1 is suspect") as caught:
+        await node.claim(run, patience_s=0.2)
+    assert caught.value.code is ProblemCode.UNAVAILABLE
+    await node.is_("returned")
+    assert (await node.claim(run)).go
 
 
 async def test_one_failed_member_of_a_gang_stops_both_and_both_run_again(stage: Stage) -> None:
