@@ -109,6 +109,8 @@ async def test_killed_in_a_rotation(stage: Stage, proxy: S3Proxy, step: Step) ->
     await job.commit(1, 20)
     await until(gate.reached.is_set, 20, step.name)
     stage.service.kill()
+    left = [key for key in job.objects() if "/000000000010/" in key]
+    assert job.marker(10) not in left or len(left) == 2, "a marker never names shards that are gone"
     gate.open()
     stage.service.start()
     reply = await job.restore(2)

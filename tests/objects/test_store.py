@@ -11,6 +11,7 @@ import pytest
 from pydantic import SecretStr
 
 from libs.objects import (
+    ChangedError,
     Created,
     DamagedError,
     Exists,
@@ -139,6 +140,32 @@ def test_parts_cover_every_byte_once_and_stay_below_the_limit() -> None:
         assert [number for number, _, _ in parts] == list(range(1, len(parts) + 1))
 
 
+def test_a_large_file_goes_by_parts_and_a_failed_one_leaves_none_behind(
+    proxied: Store, proxy: S3Proxy, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("libs.objects.store.LARGE_BYTES", 5 * 1024 * 1024)
+    path = tmp_path / "large"
+    path.write_bytes(os.urandom(multipart.MIN_PART_BYTES + 1))
+    digest = proxied.put("large/file", path)
+    assert digest == digest_of(path) == store.digest("large/file")
+    assert len(proxy.requests("PUT", "partNumber=")) == 2
+    proxy.faults.extend(Faults.answer("PUT", "partNumber=2", 500, "InternalError") for _ in range(8))
+    with pytest.raises(UnavailableError):
+        proxied.put("large/failed", path)
+    assert store.abort_uploads("large/", datetime(2100, 1, 1, tzinfo=UTC)) == 0
+    with pytest.raises(MissingError):
+        store.head("large/failed")
+
+
+def test_tc12_a_file_that_shrinks_while_it_is_sent_is_told(store: Store, s3: SeaweedServer, tmp_path: Path) -> None:
+    path = tmp_path / "shrunk"
+    path.write_bytes(b"short")
+    client = connect(s3.endpoint, s3.access_key, s3.secret_key, "us-east-1")
+    with pytest.raises(ChangedError, match="shrank below"):
+        multipart.upload(client, BUCKET, "large/shrunk", path, 6)
+    assert store.abort_uploads("large/", datetime(2100, 1, 1, tzinfo=UTC)) == 0
+
+
 def test_an_upload_that_never_finished_is_ended(store: Store, s3: SeaweedServer) -> None:
     client = connect(s3.endpoint, s3.access_key, s3.secret_key, "us-east-1")
     client.create_multipart_upload(Bucket=BUCKET, Key="stale/one")
@@ -197,7 +224,7 @@ def test_tc7_a_read_never_mixes_two_versions(proxied: Store, proxy: S3Proxy, sto
     store.put("mixed/object", data)
     proxy.faults.append(Faults.cut_body("GET", "mixed/object", after_bytes=2_500_000))
     proxy.on_fault = lambda: store.put("mixed/object", data[::-1])
-    with pytest.raises(Exception, match="changed while it was read"):
+    with pytest.raises(ChangedError, match="changed while it was read"):
         proxied.get_to("mixed/object", tmp_path / "back")
     assert list(tmp_path.iterdir()) == []
 
