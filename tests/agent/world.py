@@ -211,11 +211,11 @@ class World:
 
     def names(self, run: WorkRun) -> list[str]:
         """Names of the events about an attempt, in the order they came."""
-        return [event.message.name for event in self._about(run)]
+        return [event.message.name for event in self.about(run)]
 
     def bodies(self, run: WorkRun, name: str) -> list[Any]:
         """Bodies of one kind of event about an attempt."""
-        return [event.body for event in self._about(run) if event.message.name == name]
+        return [event.body for event in self.about(run) if event.message.name == name]
 
     async def saw(self, run: WorkRun, name: str, timeout_s: float = 30.0) -> Any:
         """The first event of that name about the attempt."""
@@ -249,7 +249,8 @@ class World:
         keys = sorted(entry.key for entry in self.store.list(prefix))
         return b"".join(self.store.get(key) for key in keys).decode()
 
-    def _about(self, run: WorkRun) -> list[Event[Any]]:
+    def about(self, run: WorkRun) -> list[Event[Any]]:
+        """All events about an attempt, in the order they came."""
         return [
             event
             for event in self.events

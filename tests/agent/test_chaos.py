@@ -1,0 +1,70 @@
+"""The agent is killed again and again while it works; what it tells stays true."""
+
+import asyncio
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from contracts.attempts import AttemptExited
+from contracts.work import WorkRun
+from tests.agent.world import World
+from tests.waiting import until
+
+KILLS = 8
+JOBS = 6
+SCRIPT = """
+import sys, time
+import numpy as np
+import libs.sdk as farside
+
+with farside.attach() as job:
+    for step in range(1, 61):
+        job.progress(step, half=step / 2)
+        if step % 20 == 0:
+            job.save(step, {"w": np.full(10, step)})
+        time.sleep(0.05)
+    job.wait_saved(120)
+sys.exit(int(job.seed))
+"""
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+async def test_killed_at_any_moment_it_starts_once_counts_once_and_ends_once(world: World, seed: int) -> None:
+    chance = np.random.default_rng(seed)
+    runs = [world.run(script=SCRIPT, seed=number % 2) for number in range(JOBS)]
+    agent = world.agent()
+    agent.start()
+    for number in range(KILLS):
+        if number < JOBS:
+            await world.offer(runs[number])
+        await asyncio.sleep(chance.uniform(0.0, 3.0))
+        agent.kill()
+        agent.start()
+    for run in runs:
+        exited: AttemptExited = await world.saw(run, "exited", 120)
+        assert exited.cause in ("completed", "failed", "never_started"), exited
+    agent.stop()
+    agent.start()
+    last = world.run("true")
+    await world.offer(last)
+    await world.saw(last, "exited")
+    for run in runs:
+        await _true_account(world, run)
+
+
+async def _true_account(world: World, run: WorkRun) -> None:
+    names = Counter(world.names(run))
+    assert names["exited"] == 1
+    exited: AttemptExited = world.bodies(run, "exited")[0]
+    sequences = [event.sequence for event in world.about(run)]
+    assert sequences == list(range(1, len(sequences) + 1)), "nothing lost, nothing twice, all in order"
+    if exited.cause == "never_started":
+        assert names["started"] == 0
+        return
+    assert names["started"] == 1
+    assert exited.exit_code == run.spec.seed
+    steps = [point.step for body in world.bodies(run, "progressed") for point in body.points]
+    assert steps == list(range(1, 61))
+    assert [body.step for body in world.bodies(run, "saved")] == [20, 40, 60]
+    await until(lambda: not (world.attempt_folder(run) / "ckpt").exists())
