@@ -16,11 +16,12 @@ from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 from nats.js import JetStreamContext
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
-from nats.js.errors import NotFoundError
+from nats.js.errors import BadRequestError, NotFoundError
 
 from contracts.registry import Message
 from libs.bus.codec import decode
 from libs.bus.connection import add_consumer, api_prefix
+from libs.bus.errors import BusError
 from libs.bus.events import Event, Invalid
 from libs.bus.provision import ensure_stream
 from libs.bus.pull import Puller, PullTarget
@@ -51,7 +52,12 @@ class Reader:
         since: Since,
     ) -> None:
         streams = {message.stream.name: message.stream for message in messages}
-        assert len(streams) == 1, f"one reader reads one stream, not {sorted(streams)}"
+        if len(streams) != 1:
+            msg = f"a reader reads one stream, not {sorted(streams)}: take one reader for each"
+            raise BusError(msg)
+        if any(stream.retention == "workqueue" for stream in streams.values()):
+            msg = f"{', '.join(streams)} is a work queue: its messages belong to the durable of their consumer"
+            raise BusError(msg)
         self._connection = connection
         self._js = js
         self._api = api_prefix(domain)
@@ -64,7 +70,7 @@ class Reader:
         self._consumer: str | None = None
 
     async def events(self) -> AsyncGenerator[Event[Any], None]:
-        """Yield each message, for ever; what cannot be decoded is logged and left out."""
+        """Yield each message, for ever; what cannot be decoded is logged and left out. Raises BusError."""
         messages = self._messages()
         try:
             async for message in messages:
@@ -110,6 +116,9 @@ class Reader:
                     yield message
                     if end and message.metadata.num_pending == 0:
                         return
+            except BadRequestError as error:
+                msg = f"stream {self._stream.name} cannot be read: {error.description}"
+                raise BusError(msg) from error
             except (NatsError, TimeoutError, OSError) as error:
                 failures += 1
                 get_logger().warning("bus.reader_retry", stream=self._stream.name, error=repr(error))

@@ -7,6 +7,8 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any
 
+from nats.errors import Error as NatsError
+
 from contracts import registry
 from contracts.base import Reason, ReasonCode
 from contracts.jobs import JobKind, JobRejected, JobSpec
@@ -16,6 +18,7 @@ from libs.db import Connection, Pool, connect, connect_once, migrate
 from libs.kit.ids import new_id
 from libs.kit.settings import ServiceSettings
 from tests.servers import NatsServer
+from tests.waiting import until
 
 NODES = ("central-1", "remote-1")
 TENANT = "acme"
@@ -66,6 +69,34 @@ async def submit(client: Client, spec: JobSpec, *, id: str | None = None) -> int
         registry.JOBS_SUBMIT, spec, key=spec.tenant, subject=spec.job_id, actor="test", id=id, timeout_s=5.0
     )
     return ack.sequence
+
+
+async def tell(client: Client, text: str, *, key: str = TENANT) -> None:
+    """Publish an event of no importance, as often as it takes, under one id."""
+    body = JobRejected(
+        submission_id=new_id(),
+        tenant=key,
+        reason=Reason(code=ReasonCode.INVALID, message=text),
+        rejected_at=NOW,
+    )
+    message_id = new_id()
+
+    async def told() -> bool:
+        try:
+            await client.publish(
+                registry.JOBS_REJECTED,
+                body,
+                key=key,
+                subject=body.submission_id,
+                actor="test",
+                id=message_id,
+                timeout_s=1.0,
+            )
+        except (NatsError, OSError):
+            return False
+        return True
+
+    await until(told, 30)
 
 
 async def submit_raw(client: Client, data: bytes, **changes: str | None) -> int:
