@@ -42,6 +42,8 @@ async def ask_for(change: Change, name: str, tenant: str, stack: Path | None, *,
     async with connected(stack) as session:
         try:
             job = await session.job_state(name, tenant)
+        except UnreachableError:
+            raise
         except CliError:
             if not change.may_come_first or tenant == NO_KEY or not re.match(UUID_PATTERN, name):
                 raise

@@ -19,6 +19,7 @@ from libs.kit.ids import new_id
 from libs.objects import artefact_key
 
 ANSWER_S = 15.0
+AGAIN_S = 3.0
 ACTOR = "cli"
 ANSWERS = (registry.JOBS_ACCEPTED, registry.JOBS_REJECTED)
 
@@ -105,23 +106,32 @@ async def _submit(submission: Submission, stack: Path | None, *, wait: bool, as_
 async def send(session: Session, spec: JobSpec, *, wait: bool) -> JobState | JobRejected | None:
     """Publish the job; returns the scheduler's answer, None when not asked to wait for it."""
     since = await session.next_sequence(registry.JOBS_ACCEPTED)
+    before = await _before(session, spec)
     message_id = new_id()
     await session.publish(registry.JOBS_SUBMIT, spec, key=spec.tenant, subject=spec.job_id, actor=ACTOR, id=message_id)
     if not wait:
         return None
+    # The same job sent again is taken in silence; only another body under its id is answered, by a refusal.
+    wait_s = ANSWER_S if before is None else AGAIN_S
     found = await session.first(
-        ANSWERS, spec.tenant, since, lambda event: answers(event.body, spec, message_id), ANSWER_S
+        ANSWERS, spec.tenant, since, lambda event: answers(event.body, spec, message_id), wait_s
     )
     if found is not None:
         return found.body
-    # A job that was there before is accepted again without a second event.
-    with contextlib.suppress(CliError):
-        return await session.job_state(spec.job_id, spec.tenant)
+    if before is not None:
+        return before
     msg = (
         f"job {spec.name} ({spec.job_id}) was sent, but the scheduler gave no answer within {ANSWER_S:.0f} s: "
         f"`farside status` shows whether it is up, `farside deadletter list` whether the job could not be read"
     )
     raise UnreachableError(msg)
+
+
+async def _before(session: Session, spec: JobSpec) -> JobState | None:
+    """The job, if there is one with this id already."""
+    with contextlib.suppress(CliError):
+        return await session.job_state(spec.job_id, spec.tenant)
+    return None
 
 
 def answers(body: JobState | JobRejected, spec: JobSpec, message_id: str) -> bool:

@@ -105,12 +105,11 @@ async def _listen(session: Session, source: Source, job_id: str, put: Callable[[
 
 
 def _begin(job: JobState, transitions: list[Transition], *, as_json: bool) -> None:
-    if as_json:
-        output.as_json_line(job)
-        return
-    for transition in transitions:
-        click.echo("  ".join(cell for cell in history_row(transition) if cell))
-    output.note(f"{job.spec.name} ({job.job_id}) is {state_words(job)}")
+    """Tell what was: every transition but the last in brief, then the state of now in full."""
+    if not as_json:
+        for transition in transitions[:-1]:
+            click.echo("  ".join(cell for cell in history_row(transition) if cell))
+    _tell_state(job, as_json=as_json)
 
 
 def _tell_state(job: JobState, *, as_json: bool) -> None:
