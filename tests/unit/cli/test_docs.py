@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 from contracts.base import ReasonCode
+from contracts.deadletters import DeadReason
 from contracts.jobs import CheckpointPolicy, JobSpec, Resources
 
 ROOT = Path(__file__).parents[3]
@@ -15,6 +16,10 @@ def first_column(page: str) -> list[str]:
 
 def test_every_reason_code_is_explained_once() -> None:
     assert sorted(first_column("reasons.md")) == sorted(code.value for code in ReasonCode)
+
+
+def test_every_dead_letter_reason_is_in_the_runbook_once() -> None:
+    assert sorted(first_column("runbook.md")) == sorted(reason.value for reason in DeadReason)
 
 
 def test_every_field_of_a_job_file_is_explained() -> None:
