@@ -86,7 +86,7 @@ def _curves(axes: Any, picture: Picture, span: tuple[int, int]) -> None:
 def _zoom(axes: Any, picture: Picture) -> None:
     """The steps around the death and the resume, enlarged."""
     first, last = picture.resumed_from_step - ZOOM_STEPS, picture.killed_at_step + ZOOM_STEPS
-    inset = axes.inset_axes((0.33, 0.60, 0.37, 0.33))
+    inset = axes.inset_axes((0.44, 0.60, 0.33, 0.33))
     _curves(inset, picture, (first, last))
     inset.axvline(picture.killed_at_step, color=DEATH, linewidth=1.3)
     inset.axvline(picture.resumed_from_step, color=RESUME, linewidth=1.3, linestyle="--")
