@@ -20,6 +20,7 @@ from libs.sdk.errors import SaveError
 from libs.sdk.protocol import METADATA_KEY
 
 CHUNK_BYTES = 1024 * 1024
+NO_NUMBERS = frozenset("OUSMm")
 
 Array = NDArray[Any]
 # safetensors ships no types that a strict checker accepts
@@ -46,8 +47,16 @@ class Written:
 
 
 def copied(tensors: Mapping[str, Array]) -> dict[str, Array]:
-    """Return copies in C order: what the caller changes afterwards does not reach the checkpoint."""
-    return {name: np.array(value, copy=True, order="C") for name, value in tensors.items()}
+    """Return copies in C order: what the caller changes afterwards does not reach the checkpoint.
+
+    Raises SaveError for what is no array of numbers.
+    """
+    copies = {name: np.array(value, copy=True, order="C") for name, value in tensors.items()}
+    for name, value in copies.items():
+        if value.dtype.kind in NO_NUMBERS:
+            msg = f"tensor {name!r} has dtype {value.dtype}: tensors hold numbers, the rest goes into `extra`"
+            raise SaveError(msg)
+    return copies
 
 
 def encoded(step: int, extra: Mapping[str, Any]) -> str:

@@ -1,11 +1,15 @@
-"""Puts an agent together: settings in, a ready App out."""
+"""Puts an agent together, and runs it: settings in, an agent that minds its attempts with or without the bus out."""
 
+import asyncio
 import sqlite3
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from libs.bus import App, SqliteLedger
+from libs.bus.ledger_sqlite import FileElection
 from libs.kit.clock import SystemClock
 from libs.kit.ids import new_id
+from libs.kit.logs import get_logger
 from libs.objects import AsyncStore
 from services.agent import probe
 from services.agent.agent import Agent
@@ -25,6 +29,8 @@ from services.agent.unpack import Bound
 
 SERVICE = "agent"
 SHUTDOWN_GRACE_S = 5.0
+LOCK_POLL_S = 0.2
+RESTART_PAUSE_S = 1.0
 
 
 def executor_of(settings: AgentSettings) -> Executor:
@@ -44,17 +50,38 @@ class Service:
     ledger: SqliteLedger
     objects: AsyncStore
     executor: Executor
+    agent: Agent
 
     async def run(self) -> None:
-        """Run until told to stop. Attempts go on without the agent, unless the settings say otherwise."""
+        """Run until told to stop. Attempts go on without the agent, unless the settings say otherwise.
+
+        A second agent on the same folder waits here for the first to end. Attempts are minded from the start, also
+        while the hub is away; claims, heartbeats and messages wait for it.
+        """
+        lock = FileElection(self.places.state / SERVICE)
+        await lock.win(LOCK_POLL_S)
+        loops = [asyncio.create_task(self._mind(loop)) for loop in (self.agent.supervise, self.agent.clean)]
         try:
             await self.app.run()
         finally:
+            for loop in loops:
+                loop.cancel()
+            await asyncio.gather(*loops, return_exceptions=True)
             await self.objects.close()
             self.ledger.close()
             if self.settings.end_attempts_on_stop:
                 end_attempts(self.places.attempts, self.executor, SHUTDOWN_GRACE_S)
             self.places.leave()
+            await lock.resign()
+
+    async def _mind(self, loop: Callable[[], Awaitable[None]]) -> None:
+        """A loop that fails is begun anew: it reads everything it needs from the journal."""
+        while True:
+            try:
+                await loop()
+            except Exception:  # noqa: BLE001 - logged whole
+                get_logger().exception("agent.loop_failed", node=self.settings.node)
+                await asyncio.sleep(RESTART_PAUSE_S)
 
 
 def build(settings: AgentSettings) -> Service:
@@ -62,7 +89,7 @@ def build(settings: AgentSettings) -> Service:
     places = Places(settings)
     places.make()
     ledger = SqliteLedger(places.database, f"/farside/agent/{settings.node}", "services.agent")
-    app: App[sqlite3.Connection] = App(SERVICE, settings, ledger, node=settings.node, leader=True)
+    app: App[sqlite3.Connection] = App(SERVICE, settings, ledger, node=settings.node)
     objects, executor = AsyncStore.open(settings), executor_of(settings)
     journal = Journal(app.transaction, Speaker(settings.node, new_id()), SystemClock())
     cache, ports = Cache(places.cache, settings.cache_bytes), Ports(settings.address)
@@ -83,7 +110,5 @@ def build(settings: AgentSettings) -> Service:
     )
     agent = Agent(tools, facts)
     Handlers(journal, ports, agent).register(app)
-    app.task(agent.supervise)
     app.task(agent.heartbeats)
-    app.task(agent.clean)
-    return Service(settings, places, app, ledger, objects, executor)
+    return Service(settings, places, app, ledger, objects, executor, agent)

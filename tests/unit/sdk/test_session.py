@@ -160,6 +160,17 @@ def test_what_is_not_json_is_refused_before_anything_is_written(agent: FakeAgent
     assert not agent.saves
 
 
+def test_what_is_no_number_is_no_tensor(agent: FakeAgent) -> None:
+    with farside.attach() as job:
+        with pytest.raises(farside.SaveError, match="tensor 'names' has dtype <U3"):
+            job.save(1, {"names": np.array(["abc"])})
+        job.save(2, {})
+        job.save(3, {"scalar": np.array(1.5), "flag": np.array([True]), "half": np.zeros(2, np.float16)})
+    assert [save["step"] for save in agent.saves] == [2, 3]
+    read = tensors.read(Path(agent.job.folder, agent.saves[1]["file"]))
+    assert (read.tensors["scalar"].shape, float(read.tensors["scalar"])) == ((), 1.5)
+
+
 def test_a_restored_session_reads_its_shard(agent: FakeAgent, tmp_path: Path) -> None:
     path = tmp_path / "given.safetensors"
     tensors.write(path, {"w": np.arange(3)}, tensors.encoded(40, {"epoch": 2}))
