@@ -51,7 +51,7 @@ def encode_value(value: str) -> str:
 
 
 def decode_value(value: str) -> str:
-    """Undo `encode_value`; raises UnicodeDecodeError for bytes that are no UTF-8."""
+    """Undo `encode_value`; raises UnicodeError for what is no UTF-8."""
     return unquote_to_bytes(value).decode("utf-8")
 
 
@@ -159,7 +159,7 @@ def _readable(value: str | None) -> str | None:
     """An attribute of a message that is refused: decoded where it can be, else as it stands."""
     try:
         return None if value is None else decode_value(value)
-    except UnicodeDecodeError:
+    except UnicodeError:
         return value
 
 
@@ -173,7 +173,7 @@ def _attributes(headers: Mapping[str, str]) -> dict[str, str]:
             raise _BadError(DeadReason.BAD_ATTRIBUTE, detail)
         try:
             attributes[name[3:]] = decode_value(value)
-        except UnicodeDecodeError:
+        except UnicodeError:  # also of characters that no UTF-8 has: bytes of a header that were none
             detail = f"attribute {name} is {value!r}: percent-encoded bytes must be UTF-8"
             raise _BadError(DeadReason.BAD_ATTRIBUTE, detail) from None
     return attributes

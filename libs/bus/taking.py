@@ -54,7 +54,11 @@ class Taker(Generic[C]):
 
     def durable(self, message: Message[Any]) -> str:
         """The durable by which this service (on this node) reads `message`."""
-        return registry.durable(message, self.consumer(message), self.node)
+        consumer = self.consumer(message)
+        if consumer.per_node and self.node is None:
+            msg = f"{message.id} goes to one node: App({self.service!r}, ..., node=...) says which this is"
+            raise BusError(msg)
+        return registry.durable(message, consumer, self.node)
 
     def take(self, route: Route[C], payload: Any) -> None:
         """Take the messages of one durable. Raises BusError when it has a handler already."""

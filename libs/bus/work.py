@@ -298,9 +298,9 @@ class Work(Generic[C]):
         body = DeadLetter(
             consumer=route.durable,
             reason=reason,
-            message=text[:MAX_TEXT_CHARS],
-            subject=original_subject(message),
-            headers=dict(message.headers or {}),
+            message=_plain(text)[:MAX_TEXT_CHARS],
+            subject=_plain(original_subject(message)),
+            headers={_plain(name): _plain(value) for name, value in (message.headers or {}).items()},
             data=b64encode(data),
             stream=delivery.stream,
             stream_sequence=delivery.stream_sequence,
@@ -329,6 +329,11 @@ class Work(Generic[C]):
             await message.nak(delay=delay_s)
         except NatsError as error:
             get_logger().warning("bus.nak_failed", subject=message.subject, error=repr(error))
+
+
+def _plain(text: str) -> str:
+    """Text that JSON can carry: bytes of a header that were no UTF-8 are written out."""
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def actor_of(event: Event[Model]) -> str:

@@ -118,6 +118,31 @@ async def test_poison_becomes_a_dead_letter_with_its_reason_and_blocks_nothing(
     assert found["too large"].data.startswith(b"[ ")
 
 
+async def test_headers_that_are_no_text_are_poison_too(hub: NatsServer, client: Client, pool: Pool) -> None:
+    app = new_app(hub.url, pool)
+    app.on(registry.JOBS_SUBMIT, record)
+    async with running(app):
+        await _send_raw(hub.port, b"NATS/1.0\r\nce-id: \xff\xfe\r\nStatus: 408\r\n\r\n", b"")
+        await _send_raw(hub.port, b"NATS/1.0 408\r\n\r\n", b"")
+        await submit(client, job("after"))
+        await until(lambda: effects(pool))
+        letters = await take(client, registry.DEADLETTERED, 2)
+    assert {event.body.reason for event in letters} <= {DeadReason.BAD_ATTRIBUTE, DeadReason.MISSING_ATTRIBUTE}
+
+
+async def _send_raw(port: int, header: bytes, data: bytes) -> None:
+    """Publish bytes that no client library would send."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    await reader.readline()
+    subject = registry.JOBS_SUBMIT.subject(TENANT).encode()
+    sizes = f"{len(header)} {len(header) + len(data)}".encode()
+    writer.write(b'CONNECT {"headers":true,"verbose":false}\r\n')
+    writer.write(b"HPUB " + subject + b" " + sizes + b"\r\n" + header + data + b"\r\nPING\r\n")
+    assert await reader.readline() == b"PONG\r\n"
+    writer.close()
+    await writer.wait_closed()
+
+
 async def test_on_invalid_tells_the_sender_instead_of_a_dead_letter(
     hub: NatsServer, client: Client, pool: Pool
 ) -> None:
