@@ -104,6 +104,7 @@ class Seen:
         if attempt is not None:
             self.placements.setdefault(body.job_id, {})[attempt.number] = attempt.members[0]
             where = f", attempt {attempt.number} on {attempt.members[0].node}"
+            where += f", serving at {attempt.endpoint}" if attempt.endpoint is not None else ""
         why = f" ({body.reason.code}: {body.reason.message})" if body.reason is not None else ""
         outcome = f" as {body.outcome}" if body.outcome is not None else ""
         return f"job {body.spec.name} is {body.state}{outcome}{where}{why}"
