@@ -18,6 +18,7 @@ from deploy.demo.watcher import StoryError, Watcher
 from deploy.local.errors import StackError
 from deploy.local.stack import Stack
 from libs.cli import output
+from libs.cli.errors import FileError
 from libs.cli.manual import Manual
 from libs.cli.session import connected
 from libs.kit import logs
@@ -38,7 +39,13 @@ DEFAULT_PLOT = Path("farside-demo.png")
     show_default=True,
     help="Where the picture of the loss curve goes.",
 )
-def demo(plot: Path, *, as_json: bool) -> None:
+@click.option(
+    "--dir",
+    "keep",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Use this folder for all state and logs and leave it behind, instead of a temporary one.",
+)
+def demo(plot: Path, keep: Path | None, *, as_json: bool) -> None:
     """Watch a training job survive the death of its node.
 
     On a stack of its own, with leases of seconds instead of minutes: four jobs are submitted by a plain publisher.
@@ -50,15 +57,21 @@ def demo(plot: Path, *, as_json: bool) -> None:
 
     Examples:
       farside demo
-      farside demo --json --plot /tmp/loss.png
+      farside demo --json --plot loss.png
+      farside demo --dir demo-1     # then look into demo-1/stack/logs
 
     Exit status: 0 all of it held; 1 something did not, and is named.
 
     """
     began = time.monotonic()
+    if keep is not None and keep.exists() and any(keep.iterdir()):
+        msg = f"--dir {keep} is not empty: name a new folder, the story begins with an empty stack"
+        raise FileError(msg)
     found = Findings()
     try:
-        picture = asyncio.run(_demo(found, lambda line: output.note(f"{time.monotonic() - began:6.1f} s  {line}")))
+        picture = asyncio.run(
+            _demo(found, keep, lambda line: output.note(f"{time.monotonic() - began:6.1f} s  {line}"))
+        )
     except (KeyboardInterrupt, asyncio.CancelledError):
         output.note("interrupted; everything is cleaned up")
         raise SystemExit(INTERRUPTED) from None
@@ -79,13 +92,13 @@ def _finish(found: Findings, seconds: float, *, as_json: bool) -> None:
     sys.exit(1 if broken else 0)
 
 
-async def _demo(found: Findings, say: Callable[[str], None]) -> Picture | None:
+async def _demo(found: Findings, keep: Path | None, say: Callable[[str], None]) -> Picture | None:
     """The story on a stack in a folder of its own; what goes wrong is put into the findings."""
     logs.configure("demo", "error")
     task = asyncio.current_task()
     assert task is not None
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
-    folder = Path(tempfile.mkdtemp(prefix="farside-demo-"))
+    folder = keep or Path(tempfile.mkdtemp(prefix="farside-demo-"))
     try:
         return await asyncio.wait_for(_story(folder, found, say), LIMIT_S)
     except TimeoutError:
@@ -95,7 +108,8 @@ async def _demo(found: Findings, say: Callable[[str], None]) -> Picture | None:
     except (StoryError, StackError) as error:
         found.error = str(error)
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        if keep is None:
+            shutil.rmtree(folder, ignore_errors=True)
     return None
 
 
