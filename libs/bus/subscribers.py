@@ -90,11 +90,14 @@ class _Hands:
         if error is not None:
             self._failed(error)
 
-    async def stop(self, grace_s: float) -> None:
-        """Give the tasks `grace_s` to end by themselves, then cancel them."""
+    async def finish(self, grace_s: float) -> None:
+        """Give the tasks `grace_s` to end by themselves."""
+        if self._tasks:
+            await asyncio.wait(list(self._tasks), timeout=grace_s)
+
+    async def cancel(self) -> None:
+        """End them."""
         tasks = list(self._tasks)
-        if tasks:
-            await asyncio.wait(tasks, timeout=grace_s)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -128,8 +131,10 @@ class _Pulling:
 
     async def stop(self) -> None:
         """Finish what is held; hand back at once what cannot be finished in time."""
-        await self.hands.stop(GRACEFUL_S)
-        for message in self._held.values():
+        await self.hands.finish(GRACEFUL_S)
+        unfinished = list(self._held.values())
+        await self.hands.cancel()
+        for message in unfinished:
             with contextlib.suppress(NatsError):
                 await message.nak()
 
@@ -330,5 +335,6 @@ class CallSubscriber(CoreSubscriber):
         """Take no more requests, then answer those that are here."""
         if self._serving is not None:
             self._serving.cancel()
-        await self._hands.stop(GRACEFUL_S)
+        await self._hands.finish(GRACEFUL_S)
+        await self._hands.cancel()
         await super().stop()
