@@ -108,7 +108,7 @@ async def test_a_hub_that_is_away_for_less_than_the_lease_ends_nothing(own: Worl
 
 
 async def test_a_hub_that_is_away_for_longer_than_the_lease_ends_the_attempt(own: World) -> None:
-    run = own.run("sleep", "300", stop_grace_s=0)
+    run = own.run("sleep", "300", stop_grace_s=1)
     own.agent(FARSIDE_LEASE_S="3", FARSIDE_LOST_S="4").start()
     await own.offer(run)
     await own.saw(run, "started")

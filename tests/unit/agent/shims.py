@@ -48,7 +48,7 @@ class Shim:
         handoff.write(self.folder / "lease.json", Lease(deadline, epoch, boot or proctree.boot_id()))
         return deadline
 
-    def terms(self, grace_s: float = 0.3, lead_s: float = 0.2) -> LeaseTerms:
+    def terms(self, grace_s: float = 0.3, lead_s: float = 0.5) -> LeaseTerms:
         return LeaseTerms(str(self.folder / "lease.json"), EPOCH, grace_s, lead_s)
 
     def ended(self, timeout_s: float = 15.0) -> Ending:

@@ -74,7 +74,7 @@ def test_a_command_that_is_not_there_says_so(shim: Shim) -> None:
 
 @pytest.mark.parametrize("script", [SLEEPER, STUBBORN])
 def test_the_group_is_dead_before_the_lease_ends(shim: Shim, script: str) -> None:
-    deadline = shim.holds_lease(1.5)
+    deadline = shim.holds_lease(2.0)
     shim.start(shim.plan(sys.executable, "-c", script, lease=shim.terms()))
     pid = shim.task_pid()
     until_sync(lambda: not runs(pid), 10.0, "the task to end")
@@ -83,10 +83,10 @@ def test_the_group_is_dead_before_the_lease_ends(shim: Shim, script: str) -> Non
 
 
 def test_a_renewed_lease_keeps_the_task_alive(shim: Shim) -> None:
-    first = shim.holds_lease(1.2)
+    first = shim.holds_lease(2.5)
     shim.start(shim.plan("sleep", "300", lease=shim.terms()))
     pid = shim.task_pid()
-    second = shim.holds_lease(3.0)
+    second = shim.holds_lease(5.0)
     until_sync(lambda: proctree.boottime() > first + 0.3, 10.0, "the first deadline to pass")
     assert runs(pid)
     until_sync(lambda: not runs(pid), 10.0, "the task to end")
@@ -151,7 +151,7 @@ def test_a_second_stop_can_only_shorten_the_grace(shim: Shim) -> None:
 
 
 def test_the_lease_bounds_the_grace_of_a_stop(shim: Shim) -> None:
-    deadline = shim.holds_lease(2.0)
+    deadline = shim.holds_lease(3.0)
     shim.start(shim.plan(sys.executable, "-c", STUBBORN, lease=shim.terms()))
     shim.said("up")
     pid = shim.task_pid()
