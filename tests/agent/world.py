@@ -5,10 +5,12 @@ import hashlib
 import io
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import tarfile
+import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -96,6 +98,7 @@ class World:
     claim_reply: ClaimReply | None = field(default_factory=lambda: ClaimReply(granted=True, go=True))
     restore_reply: RestoreReply | None = field(default_factory=lambda: RestoreReply(granted=True))
     dataset: TransferCompleted | None = None
+    sockets: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="farside-test-")))
 
     def settings(self, **more: str) -> dict[str, str]:
         """The environment of the agent."""
@@ -103,6 +106,7 @@ class World:
             **{name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ},
             "FARSIDE_NODE": self.node,
             "FARSIDE_STATE_DIR": str(self.folder / "state"),
+            "FARSIDE_RUNTIME_DIR": str(self.sockets),
             "FARSIDE_NATS_URL": self.nats.url,
             "FARSIDE_S3_ENDPOINT": self.s3.endpoint,
             "FARSIDE_S3_ACCESS_KEY": self.s3.access_key,
@@ -147,6 +151,7 @@ class World:
             reader.cancel()
         await asyncio.gather(*self._readers, return_exceptions=True)
         await self.client.close()
+        shutil.rmtree(self.sockets, ignore_errors=True)
 
     # ---- what the scheduler does
 
