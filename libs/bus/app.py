@@ -34,6 +34,7 @@ from libs.bus.work import Desk, Policy, Route, Work
 from libs.kit.clock import Clock, SystemClock
 from libs.kit.logs import get_logger
 from libs.kit.settings import ServiceSettings
+from libs.kit.tasks import reap
 
 C = TypeVar("C")
 M = TypeVar("M", bound=Model)
@@ -234,9 +235,7 @@ class App(Generic[C]):
             await stopping
         finally:
             self._stopping = True
-            for task in (main, stopping):
-                task.cancel()
-            await asyncio.gather(main, stopping, return_exceptions=True)
+            await reap([main, stopping])
             await self._shut(tasks)
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.remove_signal_handler(number)
@@ -302,9 +301,7 @@ class App(Generic[C]):
             self.gate.set_leading(leading=False)
             if self._stopping:
                 await relay.drain(DRAIN_S)
-            for task in (relaying, held):
-                task.cancel()
-            await asyncio.gather(relaying, held, return_exceptions=True)
+            await reap([relaying, held])
 
     async def _restarting(self, loop: Callable[[], Awaitable[None]]) -> None:
         name = getattr(loop, "__name__", repr(loop))
@@ -342,9 +339,7 @@ class App(Generic[C]):
     async def _shut(self, tasks: list[asyncio.Task[None]]) -> None:
         """Stop taking, finish what runs, publish what is in the outbox, close."""
         await asyncio.gather(*(subscriber.stop() for subscriber in self.broker.subscribers), return_exceptions=True)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await reap(tasks)
         self._health.stop()
         if self._client is not None:
             await close(self._client.connection)

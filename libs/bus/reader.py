@@ -28,6 +28,7 @@ from libs.bus.pull import Puller, PullTarget
 from libs.bus.work import delivery_of
 from libs.kit.logs import get_logger
 from libs.kit.retry import delay
+from libs.kit.tasks import reap
 
 Since = Literal["new", "all", "newest"] | int
 """`new`: from now on; `all`: from the beginning; `newest`: the newest of each subject, then on; a number: from that
@@ -125,8 +126,7 @@ class Reader:
                 await asyncio.sleep(delay(failures - 1, RETRY_FIRST_S, RETRY_CAP_S))
             finally:
                 if pulling is not None:
-                    pulling.cancel()
-                    await asyncio.gather(pulling, return_exceptions=True)
+                    await reap([pulling])
                 await self._end()
 
     async def _begin(self, queue: asyncio.Queue[Msg]) -> tuple[Puller, int]:

@@ -22,6 +22,7 @@ from libs.bus.ledger import Ledger
 from libs.bus.outbox import OutboxRow
 from libs.kit.logs import get_logger
 from libs.kit.retry import delay, delays
+from libs.kit.tasks import reap
 
 POLL_S = 0.1
 BATCH_ROWS = 512
@@ -130,10 +131,7 @@ class Relay:
                 if self._connection.is_connected and len(self._chains) < MAX_AGGREGATES:
                     await self._round()
         finally:
-            chains = list(self._chains.values())
-            for chain in chains:
-                chain.cancel()
-            await asyncio.gather(*chains, return_exceptions=True)
+            await reap(list(self._chains.values()))
             self._marker.stop()
 
     async def drain(self, timeout_s: float) -> None:

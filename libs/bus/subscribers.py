@@ -29,6 +29,7 @@ from libs.bus.errors import NotProvisioned
 from libs.bus.gate import Gate
 from libs.bus.pull import Puller, PullTarget
 from libs.kit.logs import get_logger
+from libs.kit.tasks import reap
 
 WATCH_S = 2.0
 MISSING_TIMES = 2
@@ -97,10 +98,7 @@ class _Hands:
 
     async def cancel(self) -> None:
         """End them."""
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await reap(list(self._tasks))
 
 
 class _Pulling:
@@ -125,9 +123,7 @@ class _Pulling:
         self._loops = [self.hands.start(loop()) for loop in (self._pull, self._keep_alive, self._watch)]
 
     async def stop_pulling(self) -> None:
-        for loop in self._loops:
-            loop.cancel()
-        await asyncio.gather(*self._loops, return_exceptions=True)
+        await reap(self._loops)
 
     async def stop(self) -> None:
         """Finish what is held; hand back at once what cannot be finished in time."""
@@ -157,9 +153,7 @@ class _Pulling:
             try:
                 done, _ = await asyncio.wait([pulling, closing], return_when=asyncio.FIRST_COMPLETED)
             finally:
-                pulling.cancel()
-                closing.cancel()
-                await asyncio.gather(pulling, closing, return_exceptions=True)
+                await reap([pulling, closing])
             if pulling in done:
                 pulling.result()
 
@@ -334,7 +328,7 @@ class CallSubscriber(CoreSubscriber):
     async def stop(self) -> None:
         """Take no more requests, then answer those that are here."""
         if self._serving is not None:
-            self._serving.cancel()
+            await reap([self._serving])
         await self._hands.finish(GRACEFUL_S)
         await self._hands.cancel()
         await super().stop()
