@@ -1,4 +1,4 @@
-"""What the demo makes of events: late and repeated ones change nothing, and questions are answered from what was seen."""
+"""What the demo makes of events: late and repeated ones change nothing, questions are answered from what was seen."""
 
 from datetime import UTC, datetime
 
