@@ -7,6 +7,7 @@ ends a connection leads to the reconnect path instead, callbacks never raise, an
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,6 +18,7 @@ from nats.errors import AuthorizationError, Error, StaleConnectionError
 from nats.js import JetStreamContext
 from nats.js.api import ConsumerConfig, ConsumerInfo, StreamConfig
 
+from libs.bus.errors import BusError
 from libs.kit.logs import get_logger
 
 RECONNECT_WAIT_S = 0.5
@@ -120,7 +122,10 @@ async def connect(address: Address, callbacks: Callbacks) -> Connection:
 
 
 def options(address: Address, callbacks: Callbacks) -> dict[str, Any]:
-    """The keyword arguments of nats-py's `connect`."""
+    """The keyword arguments of nats-py's `connect`. Raises BusError for a creds file that could not be used."""
+    if address.creds is not None and find_spec("nkeys") is None:
+        msg = f"{address.creds} is a creds file, which takes the package nkeys: pip install nkeys"
+        raise BusError(msg)
     reporter = _Reporter(address.name)
     return {
         "servers": [address.url],

@@ -300,13 +300,13 @@ async def test_a_task_that_crashes_ends_the_process(
 
 
 async def test_a_request_survives_a_restart_of_the_server(hub: NatsServer, client: Client, pool: Pool) -> None:
-    asked = asyncio.Event()
+    asked, release = asyncio.Event(), asyncio.Event()
 
     async def nodes(tx: Tx[Connection], call: Call[NodesQuery]) -> NodesPage:
         del tx, call
         if not asked.is_set():
             asked.set()
-            await asyncio.sleep(30)  # the reply is lost with the connection
+            await release.wait()  # the reply is lost with the connection
         return NodesPage(nodes=[])
 
     app = new_app(hub.url, pool, service="inventory")
@@ -319,6 +319,7 @@ async def test_a_request_survives_a_restart_of_the_server(hub: NatsServer, clien
         hub.start()
         assert await asking == NodesPage(nodes=[])
         assert time.monotonic() - start < 10
+        release.set()
 
 
 async def test_pitfall_12_stopping_while_the_hub_is_away_ends_in_good_order(
