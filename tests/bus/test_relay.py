@@ -1,6 +1,7 @@
 """The outbox: order within an aggregate, all of it out, nothing stuck behind what the bus refuses."""
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from contracts import registry
 from contracts.base import MAX_BODY_BYTES
 from contracts.requests import StatusQuery
-from libs.bus import Client, PgLedger, TooLarge
+from libs.bus import Client, OutboxCounts, PgLedger, SqliteLedger, TooLarge
 from libs.bus.codec import Envelope
 from libs.bus.outbox import OutboxRow, make_row
 from libs.db import Pool
@@ -190,3 +191,33 @@ async def _raw(client: Client) -> dict[str, str]:
     except Exception:  # noqa: BLE001 - not there yet
         return {}
     return dict(message.headers or {})
+
+
+@pytest.mark.parametrize("kind", ["postgres", "sqlite"])
+async def test_old_rows_are_removed_and_unpublished_ones_never(pool: Pool, tmp_path: Path, kind: str) -> None:
+    ledger: Any = PgLedger(pool, "scheduler") if kind == "postgres" else SqliteLedger(tmp_path / "x.db", "/x")
+    async with ledger.transaction() as tx:
+        for number in range(4):
+            say(tx, f"{number}")
+        assert await ledger.claim(tx, "c", "k", "/s", "1")
+        assert not await ledger.claim(tx, "c", "k", "/s", "1")
+        assert await ledger.claim(tx, "c", "other", "/s", "1")
+    rows = await ledger.waiting(10, [])
+    assert [row.number for row in rows] == sorted(row.number for row in rows)
+    assert len(await ledger.waiting(10, [rows[0].aggregate])) == 3
+    await ledger.mark_published([rows[0].number])
+    await ledger.park(rows[1].number, "refused")
+    await ledger.prune(outbox_keep_s=3600, inbox_keep_s=3600)
+    assert await ledger.counts() == OutboxCounts(waiting=2, parked=1)
+    await ledger.prune(outbox_keep_s=-1, inbox_keep_s=-1)
+    assert await ledger.counts() == OutboxCounts(waiting=2, parked=1)
+    async with ledger.transaction() as tx:
+        assert await ledger.claim(tx, "c", "k", "/s", "1")
+    assert await ledger.count_failure("c", "S", 1, "x") == 1
+    assert await ledger.count_failure("c", "S", 1, "x") == 2
+    async with ledger.transaction() as tx:
+        await ledger.forget_failure(tx, "c", "S", 1)
+    assert await ledger.count_failure("c", "S", 1, "x") == 1
+    await ledger.ping()
+    if kind == "sqlite":
+        ledger.close()
