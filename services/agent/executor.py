@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -86,7 +87,8 @@ class ProcessExecutor:
     """Attempts as local processes, each under a shim."""
 
     def __init__(self) -> None:
-        self._children: dict[Path, subprocess.Popen[bytes]] = {}
+        self._children: list[subprocess.Popen[bytes]] = []
+        self._lock = threading.Lock()  # attempts are spawned on threads, and looked at on the event loop
 
     def spawn(self, folder: Path, plan: Plan) -> None:
         """Start a shim in a session of its own, without the agent's secrets in its environment."""
@@ -94,7 +96,7 @@ class ProcessExecutor:
         env = {name: os.environ[name] for name in SHIM_ENV if name in os.environ}
         command = [sys.executable, "-E", "-s", "-S", "-m", SHIM_MODULE, str(folder)]
         with (folder / SHIM_LOG).open("ab") as log:
-            self._children[folder] = subprocess.Popen(
+            child = subprocess.Popen(
                 command,
                 cwd=IMPORT_ROOT,
                 env=env,
@@ -103,6 +105,8 @@ class ProcessExecutor:
                 stderr=log,
                 start_new_session=True,
             )
+        with self._lock:
+            self._children.append(child)
 
     def look(self, folder: Path) -> Sighting:
         """Read the attempt's files and check that its shim lives."""
@@ -153,5 +157,6 @@ class ProcessExecutor:
 
     def collect(self) -> int:
         """Let the system forget shims of this process that have ended; how many still run."""
-        self._children = {folder: child for folder, child in self._children.items() if child.poll() is None}
-        return len(self._children)
+        with self._lock:
+            self._children = [child for child in self._children if child.poll() is None]
+            return len(self._children)

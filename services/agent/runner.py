@@ -43,6 +43,7 @@ CLAIM_TIMEOUT_S = 5.0
 CLAIM_FIRST_S = 0.1
 CLAIM_CAP_S = 1.0
 SPAWN_TIMEOUT_S = 60.0
+LATE_SHIM_S = 3.0
 NEVER = "no shim took the attempt up: the agent ended between its decision to start and the start"
 LOOK_FIRST_S = 0.02
 LOOK_CAP_S = 0.25
@@ -58,7 +59,7 @@ class Runner:
         self._nudged = asyncio.Event()
         self._attendant: Attendant | None = None
         self._may_spawn = False
-        self._give_up_at = 0.0
+        self._give_up_at = proctree.boottime() + LATE_SHIM_S
         self._pins: list[str] = []
         self._log = get_logger().bind(job=key.job_id, attempt=key.attempt, member=key.member)
 
@@ -205,7 +206,10 @@ class Runner:
             self._give_up_at = proctree.boottime()
 
     async def _settle(self) -> Event | None:
-        """What became of the spawn. Once it is time to give up, a shim that has not come never will."""
+        """What became of the spawn. Once it is time to give up, a shim that has not come never will.
+
+        One that an earlier agent started with its last breath gets LATE_SHIM_S to appear.
+        """
         for delay_s in delays(LOOK_FIRST_S, LOOK_CAP_S):
             sighting = self._look()
             match sighting:

@@ -152,6 +152,14 @@ class World:
         await asyncio.gather(*self._readers, return_exceptions=True)
         await self.client.close()
         shutil.rmtree(self.sockets, ignore_errors=True)
+        if error is None:
+            self._check_log()
+
+    def _check_log(self) -> None:
+        """Whatever was done to it, the agent met nothing that its code does not expect."""
+        log = self.folder / "agent.log"
+        text = log.read_text() if log.exists() else ""
+        assert not [line for line in text.splitlines() if "Traceback" in line], text
 
     # ---- what the scheduler does
 

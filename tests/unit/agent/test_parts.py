@@ -4,6 +4,7 @@ import asyncio
 import io
 import os
 import tarfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -20,7 +21,8 @@ from services.agent.activity import Activity
 from services.agent.cache import Cache
 from services.agent.core.model import AttemptKey
 from services.agent.errors import InputError
-from services.agent.handoff import LogBound
+from services.agent.executor import Gone, ProcessExecutor
+from services.agent.handoff import LogBound, Plan
 from services.agent.lease import LeaseKeeper
 from services.agent.logs import next_chunk
 from services.agent.places import Places
@@ -30,7 +32,7 @@ from services.agent.progress import ProgressBuffer
 from services.agent.segments import SegmentWriter
 from services.agent.settings import AgentSettings, DeclaredCard
 from services.agent.unpack import Bound, unpack
-from tests.waiting import until
+from tests.waiting import until, until_sync
 
 SMALL = LogBound(head_bytes=100, tail_bytes=40, segment_bytes=16)
 KEY = AttemptKey("00000000-0000-7000-8000-00000000000a", 1, 0)
@@ -311,3 +313,18 @@ def test_the_grace_lies_inside_the_lease(tmp_path: Path) -> None:
 def test_settings_that_make_no_sense_are_refused(tmp_path: Path, wrong: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         AgentSettings.model_validate({"node": "n", "state_dir": tmp_path, **wrong})
+
+
+def test_shims_may_be_spawned_on_threads_while_others_are_looked_at(tmp_path: Path) -> None:
+    executor = ProcessExecutor()
+    plan = Plan(("true",), {"PATH": os.environ["PATH"]}, str(tmp_path), SMALL, 1.0, None, None)
+    folders = [tmp_path / str(number) for number in range(24)]
+    for folder in folders:
+        folder.mkdir()
+    with ThreadPoolExecutor(8) as pool:
+        spawning = [pool.submit(executor.spawn, folder, plan) for folder in folders]
+        until_sync(lambda: [executor.look(f) for f in folders] and all(s.done() for s in spawning), 60.0)
+        for future in spawning:
+            future.result()
+    until_sync(lambda: all(isinstance(executor.look(folder), Gone) for folder in folders), 60.0)
+    until_sync(lambda: executor.collect() == 0, 10.0)
