@@ -37,6 +37,7 @@ STALLED_S = 60.0
 CALLS_AT_ONCE = 16
 PROVISION_WAIT_S = 120.0
 GRACEFUL_S = 10.0
+FLUSH_TIMEOUT_S = 2
 PROVISION_POLL_S = 0.25
 
 Process = Callable[[Any, Callable[[], Awaitable[Any]]], Awaitable[None]]
@@ -221,7 +222,7 @@ class _Pulling:
 
 
 class EachSubscriber(PullStreamSubscriber):
-    """One handler call per message, up to `tap.capacity` at once."""
+    """One handler call per message, up to `tap.capacity` at once, those of one aggregate in the order they came."""
 
     def __init__(self, config: NatsSubscriberConfig, specification: Any, calls: Any, *, tap: Tap) -> None:
         pull_sub = PullSub(batch_size=tap.capacity)
@@ -229,15 +230,26 @@ class EachSubscriber(PullStreamSubscriber):
         super().__init__(config, specification, calls, queue="", pull_sub=pull_sub, stream=stream)
         self.tap = tap
         self.pulling = _Pulling(tap, self, self._arrived)
+        self._lanes: dict[str, asyncio.Task[None]] = {}
 
     async def _create_subscription(self) -> None:
         await self.pulling.start()
 
     def _arrived(self, message: Msg) -> None:
-        self.pulling.hands.start(self._handle(message))
+        lane = (message.headers or {}).get("ce-subject")
+        task = self.pulling.hands.start(self._handle(message, None if lane is None else self._lanes.get(lane)))
+        if lane is not None:
+            self._lanes[lane] = task
+            task.add_done_callback(lambda done: self._leave(lane, done))
 
-    async def _handle(self, message: Msg) -> None:
+    def _leave(self, lane: str, done: asyncio.Task[None]) -> None:
+        if self._lanes.get(lane) is done:
+            del self._lanes[lane]
+
+    async def _handle(self, message: Msg, before: asyncio.Task[None] | None) -> None:
         try:
+            if before is not None:
+                await asyncio.wait([before])
             await self.consume(message)
         finally:
             self.pulling.done(message)
@@ -300,15 +312,21 @@ class CallSubscriber(CoreSubscriber):
         self._hands = _Hands(tap.failed)
         self._slots = asyncio.Semaphore(CALLS_AT_ONCE)
         self._serving: asyncio.Task[None] | None = None
+        self._subscribed = asyncio.Event()
 
     async def _create_subscription(self) -> None:
         self._serving = self._hands.start(self._serve())
+        if self.tap.gate.is_open:
+            await self._subscribed.wait()
 
     async def _serve(self) -> None:
         gate = self.tap.gate
         while True:
             await gate.wait_open()
             subscription = await subscribe(self.connection, self.tap.subject, self._arrived, self.tap.queue)
+            with contextlib.suppress(NatsError, TimeoutError):
+                await self.connection.flush(timeout=FLUSH_TIMEOUT_S)
+            self._subscribed.set()
             try:
                 await gate.wait_closed()
             finally:

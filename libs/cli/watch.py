@@ -20,6 +20,7 @@ from libs.cli.follow import ended
 from libs.cli.manual import Manual
 from libs.cli.session import Session, connected, run
 from libs.cli.why import history_row, state_words
+from libs.kit.tasks import reap
 
 JOB_EVENTS = (
     registry.JOBS_ACCEPTED,
@@ -91,9 +92,7 @@ async def _follow(session: Session, job: JobState, sources: Sequence[Source], *,
             elif isinstance(body, AttemptProgressed):
                 _tell_progress(body, as_json=as_json)
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await reap(tasks)
     return job
 
 

@@ -8,7 +8,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 
 class ServiceSettings(BaseSettings):
-    """Where the bus, the database and the object store are, and how this process reports itself.
+    """Where the bus and the object store are, and how this process reports itself.
 
     `js_domain` is set for processes behind a leaf node (`hub`); `nats_creds` is a creds file that may be replaced
     while the process runs.
@@ -19,13 +19,31 @@ class ServiceSettings(BaseSettings):
     nats_url: str = "nats://127.0.0.1:4222"
     nats_creds: Path | None = None
     js_domain: str | None = None
-    pg_dsn: str | None = None
     s3_endpoint: str = "http://127.0.0.1:8333"
     s3_access_key: str = ""
     s3_secret_key: SecretStr = SecretStr("")
     s3_bucket: str = "farside"
     log_level: str = "info"
     version: str = "0.1.0"
+
+
+class LedgerSettings(ServiceSettings):
+    """Besides, for a service that keeps its ledger in PostgreSQL: where that is; `FARSIDE_PG_DSN` is required."""
+
+    pg_dsn: str | None = None
+
+    @model_validator(mode="after")
+    def _has_ledger(self) -> Self:
+        if not self.pg_dsn:
+            msg = "FARSIDE_PG_DSN is not set: name the service's PostgreSQL, as in postgresql://user@host/database"
+            raise ValueError(msg)
+        return self
+
+    @property
+    def dsn(self) -> str:
+        """Where the ledger is."""
+        assert self.pg_dsn is not None
+        return self.pg_dsn
 
 
 class LeaseTimings(BaseSettings):

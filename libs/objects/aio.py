@@ -12,6 +12,9 @@ from functools import partial
 from pathlib import Path
 from typing import Self, TypeVar
 
+from libs.kit.ids import new_id
+from libs.kit.logs import get_logger
+from libs.objects.errors import UnavailableError
 from libs.objects.model import Created, Digest, Exists, Head, Listed, S3Settings, Version
 from libs.objects.store import Store
 
@@ -98,6 +101,19 @@ class AsyncStore:
     async def wait_ready(self, probe_key: str, timeout_s: float) -> None:
         """See Store.wait_ready."""
         await self._call(partial(self.blocking.wait_ready, probe_key, timeout_s))
+
+    async def admit(self, probe_prefix: str, wait_s: float) -> None:
+        """Wait for a store that is fit for use, for as long as it is away; a log line every `wait_s` tells so.
+
+        Raises DamagedError or RefusedError for a store not to be trusted; see Store.wait_ready.
+        """
+        while True:
+            try:
+                await self.wait_ready(f"{probe_prefix}/{new_id()}", wait_s)
+            except UnavailableError as error:
+                get_logger().error("store.away", error=str(error))
+            else:
+                return
 
     async def close(self) -> None:
         """Close connections; calls that still run fail."""

@@ -137,9 +137,9 @@ class Protocol:
         """Remove objects."""
         await self._store.delete(object_keys)
 
-    async def admit(self, probe: str, timeout_s: float) -> None:
+    async def admit(self, wait_s: float) -> None:
         """Wait for a store that stores; see `libs.objects.admission`."""
-        await self._store.wait_ready(probe, timeout_s)
+        await self._store.admit("probes/checkpoint", wait_s)
 
     async def answers(self, probe: str) -> None:
         """Raise unless the store takes a write and gives it back."""

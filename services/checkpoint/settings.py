@@ -1,14 +1,13 @@
 """What the checkpoint service is told by its environment."""
 
 from datetime import timedelta
-from typing import Self
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from libs.kit.settings import ServiceSettings
+from libs.kit.settings import LedgerSettings
 
 
-class CheckpointSettings(ServiceSettings):
+class CheckpointSettings(LedgerSettings):
     """`FARSIDE_PG_DSN` is required. Times are in seconds.
 
     `checkpoint_orphan_after_s`: how old a shard of a dead attempt is when it is removed.
@@ -25,21 +24,6 @@ class CheckpointSettings(ServiceSettings):
     checkpoint_orphan_cap: int = Field(default=10_000, ge=1)
     checkpoint_unreadable_s: float = Field(default=60.0, gt=0)
     checkpoint_store_wait_s: float = Field(default=60.0, gt=0)
-
-    @model_validator(mode="after")
-    def _complete(self) -> Self:
-        if not self.pg_dsn:
-            msg = (
-                "FARSIDE_PG_DSN is not set: fences and commits are kept in PostgreSQL, postgresql://user@host/database"
-            )
-            raise ValueError(msg)
-        return self
-
-    @property
-    def dsn(self) -> str:
-        """Where the ledger is."""
-        assert self.pg_dsn is not None
-        return self.pg_dsn
 
     @property
     def orphan_after(self) -> timedelta:

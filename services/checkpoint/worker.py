@@ -5,10 +5,10 @@ from datetime import timedelta
 
 from libs.bus import Ledger
 from libs.db import Connection
+from libs.kit.bell import Bell
 from libs.kit.clock import Clock
-from libs.kit.ids import new_id
 from libs.kit.logs import get_logger
-from libs.objects import ObjectsError, UnavailableError
+from libs.objects import ObjectsError
 from libs.telemetry import context
 from services.checkpoint import store
 from services.checkpoint.committer import Committer
@@ -42,22 +42,22 @@ class Worker:
         self._protocol = protocol
         self._clock = clock
         self._settings = settings
-        self._woken = asyncio.Event()
+        self._bell = Bell()
 
     def wake(self) -> None:
         """There may be work."""
-        self._woken.set()
+        self._bell.ring()
 
     async def run(self) -> None:
         """Work for ever, once the store has proved that it keeps what it is given and honours conditions."""
-        await self._admit()
+        await self._protocol.admit(self._settings.checkpoint_store_wait_s)
         while True:
             if not await self.work():
-                await self._rest()
+                await self._bell.wait(self._settings.checkpoint_poll_s)
 
     async def work(self) -> bool:
         """Do what is due now; False when nothing was."""
-        self._woken.clear()
+        self._bell.quiet()
         async with self._ledger.transaction() as tx:
             items = await store.due(tx.conn, self._clock.now(), WORK_IN_FLIGHT)
             jobs = await store.sweeps(tx.conn, self._clock.now(), SWEEPS_AT_ONCE)
@@ -65,23 +65,6 @@ class Worker:
         for job_id in jobs:
             await self._sweep(job_id)
         return bool(items or jobs)
-
-    async def _admit(self) -> None:
-        """Raises DamagedError or RefusedError for a store not to be trusted: that ends the process."""
-        while True:
-            try:
-                await self._protocol.admit(f"probes/checkpoint/{new_id()}", self._settings.checkpoint_store_wait_s)
-            except UnavailableError as error:
-                get_logger().error("checkpoint.store_away", error=str(error))
-            else:
-                return
-
-    async def _rest(self) -> None:
-        try:
-            async with asyncio.timeout(self._settings.checkpoint_poll_s):
-                await self._woken.wait()
-        except TimeoutError:
-            return
 
     async def _do(self, item: Due) -> None:
         with context.use(item.origin.trace):

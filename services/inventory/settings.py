@@ -4,14 +4,14 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
-from libs.kit.settings import LeaseTimings, ServiceSettings
+from libs.kit.settings import LeaseTimings, LedgerSettings
 from services.inventory.core.model import BreakerRules, Timings
 
 MAX_TICK_S = 1.0
 TICKS_PER_HEARTBEAT = 5
 
 
-class InventorySettings(ServiceSettings, LeaseTimings):
+class InventorySettings(LedgerSettings, LeaseTimings):
     """`FARSIDE_PG_DSN` is required. `tick_s` is a fifth of `heartbeat_s`, one second at most, unless it is given.
 
     The breaker opens at a loss while more than `breaker_share` of the nodes, and more than one, are silent; nodes lost
@@ -24,9 +24,6 @@ class InventorySettings(ServiceSettings, LeaseTimings):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        if not self.pg_dsn:
-            msg = "FARSIDE_PG_DSN is not set: inventory keeps its ledger in PostgreSQL, postgresql://user@host/database"
-            raise ValueError(msg)
         if self.tick_every_s > self.heartbeat_s:
             msg = f"FARSIDE_TICK_S is {self.tick_s}: it must not be above FARSIDE_HEARTBEAT_S ({self.heartbeat_s}), "
             raise ValueError(msg + "else the time between two ticks would not count in full")
@@ -34,12 +31,6 @@ class InventorySettings(ServiceSettings, LeaseTimings):
             msg = f"FARSIDE_SUSPECT_S is {self.suspect_s}: it must be below FARSIDE_LOST_S ({self.lost_s})"
             raise ValueError(msg)
         return self
-
-    @property
-    def dsn(self) -> str:
-        """Where the ledger is."""
-        assert self.pg_dsn is not None
-        return self.pg_dsn
 
     @property
     def tick_every_s(self) -> float:

@@ -1,18 +1,17 @@
 """What the scheduler is told by its environment: the bus, the database, the tenants and how long it is patient."""
 
 from pathlib import Path
-from typing import Self
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from libs.kit.settings import LeaseTimings, ServiceSettings
+from libs.kit.settings import LeaseTimings, LedgerSettings
 from services.scheduler.core.model import Limits
 
 GRACE_PER_LEASE = 0.25
 LEAST_GRACE_S = 10.0
 
 
-class SchedulerSettings(ServiceSettings, LeaseTimings):
+class SchedulerSettings(LedgerSettings, LeaseTimings):
     """`FARSIDE_PG_DSN` is required; `tenants` is a folder of tenant files, `cycle_s` how often the cycle looks.
 
     `reconcile_grace_s` is how long the exit of an attempt may take that its returned node no longer holds (a quarter
@@ -23,21 +22,6 @@ class SchedulerSettings(ServiceSettings, LeaseTimings):
     cycle_s: float = Field(default=0.1, gt=0, le=60)
     reconcile_grace_s: float | None = Field(default=None, gt=0)
     max_losses: int = Field(default=100, ge=0)
-
-    @model_validator(mode="after")
-    def _complete(self) -> Self:
-        if not self.pg_dsn:
-            msg = (
-                "FARSIDE_PG_DSN is not set: the scheduler keeps its jobs in PostgreSQL, postgresql://user@host/database"
-            )
-            raise ValueError(msg)
-        return self
-
-    @property
-    def dsn(self) -> str:
-        """Where the jobs are."""
-        assert self.pg_dsn is not None
-        return self.pg_dsn
 
     @property
     def limits(self) -> Limits:

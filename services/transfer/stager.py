@@ -42,9 +42,9 @@ class Stager:
         """The URI of a key in the bucket."""
         return self._store.uri(key)
 
-    async def admit(self, probe: str, timeout_s: float) -> None:
-        """Wait for a store that stores."""
-        await self._store.wait_ready(probe, timeout_s)
+    async def admit(self, wait_s: float) -> None:
+        """Wait for a store that stores; see `libs.objects.admission`."""
+        await self._store.admit("probes/transfer", wait_s)
 
     async def read_manifest(self, transfer: Transfer) -> Read | Reject:
         """The manifest at the source, if it is the one that was requested."""

@@ -9,8 +9,8 @@ from typing import assert_never
 
 from libs.bus import Ledger
 from libs.db import Connection
+from libs.kit.bell import Bell
 from libs.kit.clock import Clock
-from libs.kit.ids import new_id
 from libs.kit.logs import get_logger
 from libs.kit.retry import delay
 from libs.objects import ObjectsError, UnavailableError
@@ -48,38 +48,22 @@ class Worker:
         self._stager = stager
         self._clock = clock
         self._settings = settings
-        self._woken = asyncio.Event()
+        self._bell = Bell()
 
     def wake(self) -> None:
         """There may be work."""
-        self._woken.set()
+        self._bell.ring()
 
     async def run(self) -> None:
         """Work for ever, once the store has proved that it keeps what it is given."""
-        await self._admit()
+        await self._stager.admit(self._settings.transfer_store_wait_s)
         while True:
-            self._woken.clear()
+            self._bell.quiet()
             async with self._ledger.transaction() as tx:
                 items = await store.due(tx.conn, self._clock.now(), TRANSFERS_IN_FLIGHT)
             await asyncio.gather(*(self._do(item) for item in items))
             if not items:
-                await self._rest()
-
-    async def _admit(self) -> None:
-        while True:
-            try:
-                await self._stager.admit(f"probes/transfer/{new_id()}", self._settings.transfer_store_wait_s)
-            except UnavailableError as error:
-                get_logger().error("transfer.store_away", error=str(error))
-            else:
-                return
-
-    async def _rest(self) -> None:
-        try:
-            async with asyncio.timeout(self._settings.transfer_poll_s):
-                await self._woken.wait()
-        except TimeoutError:
-            return
+                await self._bell.wait(self._settings.transfer_poll_s)
 
     async def _do(self, item: Due) -> None:
         with context.use(item.origin.trace):
