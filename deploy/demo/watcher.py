@@ -20,6 +20,7 @@ from contracts.registry import Message
 from libs.bus.client import Client
 from libs.bus.events import Event
 from libs.cli.words import figures
+from libs.kit.tasks import reap
 
 T = TypeVar("T")
 
@@ -140,9 +141,7 @@ class Watcher:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
     ) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await reap(self._tasks)
 
     async def wait(self, what: str, found: Callable[[Seen], T | None], timeout_s: float) -> T:
         """The first answer of `found` that is not None; StoryError names `what` after `timeout_s`."""

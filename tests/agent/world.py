@@ -31,6 +31,7 @@ from libs.bus import Client, Event
 from libs.bus.connection import subscribe
 from libs.bus.provision import provision
 from libs.kit.ids import new_id
+from libs.kit.tasks import reap
 from libs.objects import Store, artefact_key
 from services.agent import handoff
 from services.agent.core.model import AttemptKey
@@ -147,9 +148,7 @@ class World:
                     agent.signal(signal.SIGCONT)
                 agent.kill()
         await asyncio.to_thread(end_attempts, self.places().attempts, ProcessExecutor(), 0.5)
-        for reader in self._readers:
-            reader.cancel()
-        await asyncio.gather(*self._readers, return_exceptions=True)
+        await reap(self._readers)
         await self.client.close()
         shutil.rmtree(self.sockets, ignore_errors=True)
         if error is None:

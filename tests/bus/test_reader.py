@@ -9,6 +9,7 @@ from contracts.jobs import JobRejected
 from contracts.nodes import NodeHeartbeat
 from libs.bus import BusError, Client, Event
 from libs.kit.ids import new_id
+from libs.kit.tasks import reap
 from tests.bus.rig import NOW, tell
 from tests.servers import NatsServer
 from tests.waiting import until
@@ -72,8 +73,7 @@ async def test_the_newest_of_each_node_comes_first_then_what_follows(client: Cli
     await until(lambda: len(seen) == 2)
     await beat(client, "central-1", 3)
     await until(lambda: len(seen) == 3)
-    reading.cancel()
-    await asyncio.gather(reading, return_exceptions=True)
+    await reap([reading])
     assert [(event.key, event.body.counter) for event in seen] == [("central-1", 2), ("remote-1", 2), ("central-1", 3)]
     newest = await client.last(registry.NODES_HEARTBEAT, key="remote-1")
     assert newest is not None
@@ -97,8 +97,7 @@ async def test_a_reader_goes_on_after_the_hub_was_restarted_and_its_memory_lost(
     assert seen[3].body.counter == 3
     await beat(client, "n-4", 4)
     await until(lambda: len(seen) == 5)
-    reading.cancel()
-    await asyncio.gather(reading, return_exceptions=True)
+    await reap([reading])
 
 
 async def _beats(client: Client, counter: int) -> bool:
@@ -127,5 +126,4 @@ async def test_a_reader_of_a_kept_stream_misses_and_repeats_nothing_across_resta
             hub.start()
     await until(lambda: len(names) >= 30, 20)
     assert names == [f"{number}" for number in range(30)]
-    reading.cancel()
-    await asyncio.gather(reading, return_exceptions=True)
+    await reap([reading])

@@ -19,6 +19,7 @@ from contracts.base import ReasonCode
 from contracts.deadletters import DeadLetter, DeadReason
 from contracts.jobs import JobKind, JobRejected, Outcome, Resources
 from libs.kit.ids import new_id
+from libs.kit.tasks import reap
 from tests.e2e.fleet import SHORT, TENANT, Fleet, fleet
 from tests.waiting import until
 
@@ -96,8 +97,7 @@ async def stranger(running: Fleet) -> AsyncGenerator[Stranger]:
     it = Stranger(nc, running)
     listening = asyncio.create_task(it.listen())
     yield it
-    listening.cancel()
-    await asyncio.gather(listening, return_exceptions=True)
+    await reap([listening])
     await nc.close()
 
 

@@ -32,6 +32,7 @@ from libs.bus.provision import provision
 from libs.db import Connection, connect_once, prepare_database, service_dsn
 from libs.kit.clock import SystemClock
 from libs.kit.ids import new_id
+from libs.kit.tasks import reap
 from tests.servers import NatsServer
 from tests.waiting import until
 
@@ -159,8 +160,7 @@ class FakeAgent:
 
     async def stop(self) -> None:
         if self._beating is not None:
-            self._beating.cancel()
-            await asyncio.gather(self._beating, return_exceptions=True)
+            await reap([self._beating])
             self._beating = None
 
 
@@ -190,10 +190,7 @@ class Stage:
         self.db = await connect_once(self.admin_dsn)
 
     async def close(self) -> None:
-        tasks = [self._listening] if self._listening else []
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await reap([self._listening] if self._listening else [])
         for agent in self.agents:
             await agent.stop()
 

@@ -27,6 +27,7 @@ from libs.bus import Client, Event
 from libs.db import Connection
 from libs.kit.clock import SystemClock
 from libs.kit.ids import new_id
+from libs.kit.tasks import reap
 from tests.servers import NatsServer
 from tests.waiting import until
 
@@ -141,9 +142,7 @@ class FakeNode:
                 task.result()
 
     async def close(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await reap(self._tasks)
 
     async def is_(self, what: str, attempts: list[LiveAttempt] | None = None, **changes: Any) -> NodeState:
         """Say as inventory that the node is graded, suspect, lost or returned."""
@@ -274,8 +273,7 @@ class Stage:
         for node in self.nodes.values():
             await node.close()
         if self._listening is not None:
-            self._listening.cancel()
-            await asyncio.gather(self._listening, return_exceptions=True)
+            await reap([self._listening])
 
     def node(self, name: str) -> FakeNode:
         return self.nodes[name]

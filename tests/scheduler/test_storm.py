@@ -4,6 +4,7 @@ import asyncio
 
 from contracts.attempts import ExitCause
 from contracts.jobs import JobSpec, Outcome
+from libs.kit.tasks import reap
 from tests.scheduler.harness import FakeNode, Stage, spec
 from tests.waiting import until
 
@@ -52,9 +53,7 @@ async def test_a_storm_of_jobs_leaves_nothing_behind(stage: Stage) -> None:
 
         await until(over, STORM_S, "all jobs to finish")
     finally:
-        for agent in agents:
-            agent.cancel()
-        await asyncio.gather(*agents, return_exceptions=True)
+        await reap(agents)
     outcomes = {(await stage.told(job, "finished")).outcome for job in jobs}
     assert outcomes <= {Outcome.SUCCEEDED, Outcome.CANCELLED}
     for table in ("allocations", "allocated_cards", "intents"):
