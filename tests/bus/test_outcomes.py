@@ -287,6 +287,35 @@ async def _replays_done(client: Client) -> bool:
     return (await client.js.stream_info("REPLAYS")).state.messages == 0
 
 
+async def test_messages_of_one_aggregate_are_handled_in_the_order_they_came(
+    hub: NatsServer, client: Client, pool: Pool
+) -> None:
+    busy: set[str] = set()
+    release = asyncio.Event()
+
+    async def slow_first(tx: Tx[Connection], event: Event[JobSpec]) -> None:
+        assert event.subject is not None
+        assert event.subject not in busy
+        busy.add(event.subject)
+        await release.wait()
+        await record(tx, event)
+        busy.remove(event.subject)
+
+    app = new_app(hub.url, pool)
+    app.on(registry.JOBS_SUBMIT, slow_first)
+    ids = [new_id() for _ in range(3)]
+    async with running(app):
+        for number in range(5):
+            for index, job_id in enumerate(ids):
+                await submit(client, job(f"{index}-{number}", job_id=job_id))
+        await until(lambda: len(busy) == 3)
+        release.set()
+        await until(lambda: _done(pool, 15))
+    done = await effects(pool)
+    for index in range(3):
+        assert [name for name in done if name.startswith(f"{index}-")] == [f"{index}-{number}" for number in range(5)]
+
+
 async def test_values_are_percent_encoded_once(hub: NatsServer, client: Client, pool: Pool) -> None:
     seen: list[Event[JobSpec]] = []
 
