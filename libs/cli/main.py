@@ -18,6 +18,7 @@ COMMANDS = {
     "dataset": "libs.cli.datasets:dataset",
     "checkpoint": "libs.cli.checkpoints:checkpoint",
     "deadletter": "libs.cli.deadletters:deadletter",
+    "breaker": "libs.cli.breaker:breaker",
 }
 
 SUMMARIES = {
@@ -32,6 +33,7 @@ SUMMARIES = {
     "dataset": "Put a dataset version into object storage; list those there.",
     "checkpoint": "List the committed checkpoints of a job.",
     "deadletter": "List, show and replay messages that could not be processed.",
+    "breaker": "Release the jobs of nodes that fell silent together.",
 }
 
 EPILOG = """

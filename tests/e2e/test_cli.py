@@ -281,6 +281,12 @@ def letters(farside: Shell, count: int) -> list[dict[str, Any]] | None:
     return found if len(found) >= count else None
 
 
+def test_a_closed_breaker_holds_nothing(farside: Shell) -> None:
+    assert farside("breaker", "release", "nothing to it", "--json").json() == {"was_open": False, "released": 0}
+    assert "holds nothing" in farside("breaker", "release", "nothing to it").err
+    assert farside("breaker", "release", "").status == 2
+
+
 def test_what_is_not_there_is_said(farside: Shell) -> None:
     for words in (("why", "ghost"), ("job", "show", "ghost"), ("job", "logs", "ghost"), ("job", "cancel", "ghost")):
         done = farside(*words)
