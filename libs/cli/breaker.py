@@ -18,8 +18,8 @@ def breaker() -> None:
     """Release the jobs of nodes that fell silent together.
 
     Many nodes silent at once are more likely a cut network than dead machines. Inventory's breaker then opens: the
-    nodes are lost, their jobs are shown as unreachable with the reason breaker_open, and nothing is requeued. It closes by
-    itself when enough nodes are back.
+    nodes are lost, their jobs are shown as unreachable with the reason breaker_open, and nothing is requeued. It closes
+    by itself when enough nodes are back.
     """
 
 
