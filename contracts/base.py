@@ -33,7 +33,11 @@ def _to_utc(value: datetime) -> datetime:
     if value.tzinfo is None:
         msg = f"time {value.isoformat()} has no zone: write it as UTC, for example {value.isoformat()}Z"
         raise ValueError(msg)
-    return value.astimezone(UTC)
+    try:
+        return value.astimezone(UTC)
+    except OverflowError:
+        msg = f"time {value.isoformat()} lies outside the years 1 to 9999 in UTC"
+        raise ValueError(msg) from None
 
 
 def _rfc3339(value: datetime) -> str:

@@ -35,6 +35,7 @@ _KEY = {
     Key.CONSUMER: re.compile(r"[a-z0-9-]{1,191}"),
     Key.NONE: re.compile(r"_"),
 }
+_NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 _TYPE = re.compile(r"io\.farside\.([a-z_-]+)\.([a-z_-]+)\.v([0-9]{1,4})")
 
 
@@ -58,6 +59,11 @@ def decode_value(value: str) -> str:
 def valid_key(kind: Key, key: str) -> bool:
     """Whether `key` may stand as the last token of a subject."""
     return _KEY[kind].fullmatch(key) is not None
+
+
+def has_nul(text: str) -> bool:
+    """Whether a JSON text holds the character NUL, which PostgreSQL keeps in no string."""
+    return "\\u0000" in text and _NUL.search(text) is not None
 
 
 def time_text(value: datetime) -> str:
@@ -156,11 +162,14 @@ def _invalid(
 
 
 def _readable(value: str | None) -> str | None:
-    """An attribute of a message that is refused: decoded where it can be, else as it stands."""
+    """An attribute of a message that is refused: decoded where that gives text to keep, else as it stands."""
     try:
-        return None if value is None else decode_value(value)
+        decoded = None if value is None else decode_value(value)
     except UnicodeError:
-        return value
+        decoded = None
+    if decoded is not None and "\0" not in decoded:
+        return decoded
+    return None if value is None else value.encode("utf-8", "backslashreplace").decode()
 
 
 def _attributes(headers: Mapping[str, str]) -> dict[str, str]:
@@ -176,6 +185,8 @@ def _attributes(headers: Mapping[str, str]) -> dict[str, str]:
         except UnicodeError:  # also of characters that no UTF-8 has: bytes of a header that were none
             detail = f"attribute {name} is {value!r}: percent-encoded bytes must be UTF-8"
             raise _BadError(DeadReason.BAD_ATTRIBUTE, detail) from None
+        if "\0" in attributes[name[3:]]:
+            raise _BadError(DeadReason.BAD_ATTRIBUTE, f"attribute {name} is {value!r}: it must hold no NUL character")
     return attributes
 
 
@@ -223,11 +234,12 @@ def _sequence(text: str) -> int:
 def _time(text: str) -> datetime:
     try:
         value = datetime.fromisoformat(text)
-    except ValueError:
-        value = None
-    if value is None or value.tzinfo is None:
+        utc = None if value.tzinfo is None else value.astimezone(UTC)
+    except (ValueError, OverflowError):  # OverflowError: beyond the years 1 to 9999 once it is in UTC
+        utc = None
+    if utc is None:
         raise _BadError(DeadReason.BAD_ATTRIBUTE, f"ce-time is {text!r}, it must be RFC 3339 with a zone")
-    return value.astimezone(UTC)
+    return utc
 
 
 def _body(message: Message[M], data: bytes) -> M:
@@ -237,6 +249,8 @@ def _body(message: Message[M], data: bytes) -> M:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
         raise _BadError(DeadReason.NOT_UTF8, f"the body is not UTF-8: {error.reason} at byte {error.start}") from None
+    if has_nul(text):
+        raise _BadError(DeadReason.SCHEMA, "a string of the body holds the character NUL (\\u0000): leave it out")
     try:
         return message.model.model_validate_json(text, strict=True)
     except ValidationError as error:

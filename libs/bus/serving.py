@@ -16,7 +16,7 @@ from contracts import requests
 from contracts.base import MAX_BODY_BYTES, MAX_REPLY_BYTES, Model
 from contracts.registry import Request
 from contracts.requests import ProblemCode
-from libs.bus.codec import CONTENT_TYPE, JSON, explain, valid_key
+from libs.bus.codec import CONTENT_TYPE, JSON, explain, has_nul, valid_key
 from libs.bus.errors import NotLeader, Problem
 from libs.bus.events import Call
 from libs.bus.work import Desk
@@ -89,6 +89,8 @@ class Counter(Generic[C]):
         if len(message.data) > MAX_BODY_BYTES:
             text = f"the request has {len(message.data)} bytes, the limit is {MAX_BODY_BYTES}"
             raise Problem(ProblemCode.INVALID, text)
+        if has_nul(message.data.decode("utf-8", "replace")):
+            raise Problem(ProblemCode.INVALID, "a string of the request holds the character NUL: leave it out")
         try:
             body = served.request.model.model_validate_json(message.data or b"{}", strict=True)
         except ValidationError as error:

@@ -332,8 +332,8 @@ class Work(Generic[C]):
 
 
 def _plain(text: str) -> str:
-    """Text that JSON can carry: bytes of a header that were no UTF-8 are written out."""
-    return text.encode("utf-8", "backslashreplace").decode()
+    """Text that JSON can carry and PostgreSQL keep: bytes of a header that were no UTF-8, and NUL, are written out."""
+    return text.encode("utf-8", "backslashreplace").decode().replace("\0", "\\0")
 
 
 def actor_of(event: Event[Model]) -> str:

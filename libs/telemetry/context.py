@@ -6,6 +6,7 @@ of the outbox store it, and the relay publishes with what was stored.
 """
 
 import os
+import re
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 
 LIFE_HEADER = "ce-traceparent"
 HOP_HEADER = "traceparent"
+_TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 TRACE_ID_BYTES = 16
 SPAN_ID_BYTES = 8
 
@@ -38,10 +40,17 @@ def current() -> Trace | None:
 
 
 def from_headers(headers: Mapping[str, str]) -> Trace | None:
-    """The context that headers (names in lower case) carry, or None. A lone traceparent serves as both."""
-    hop = headers.get(HOP_HEADER)
-    life = headers.get(LIFE_HEADER) or hop
+    """The context that headers (names in lower case) carry, or None. A lone traceparent serves as both.
+
+    What is no traceparent is passed over: it would be kept with the job and sent on with each of its messages.
+    """
+    hop = _valid(headers.get(HOP_HEADER))
+    life = _valid(headers.get(LIFE_HEADER)) or hop
     return Trace(life, hop or life) if life else None
+
+
+def _valid(value: str | None) -> str | None:
+    return value if value is not None and _TRACEPARENT.fullmatch(value) else None
 
 
 @contextmanager

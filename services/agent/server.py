@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from contracts.attempts import ProgressPoint
 from contracts.base import Count, Sha256
+from libs.bus.codec import has_nul
 from libs.kit.logs import get_logger
 from libs.sdk.protocol import MAX_LINE_BYTES
 from services.agent.errors import TaskRequestError
@@ -130,6 +131,8 @@ class SocketServer:
             await _send(writer, await self._reply(line))
 
     async def _reply(self, line: bytes) -> dict[str, Any]:
+        if has_nul(line.decode("utf-8", "replace")):
+            return _refusal("request: a string holds the character NUL, which no message may: leave it out")
         try:
             op = _OPS.validate_json(line)
             return {"ok": True, **await self._answer(op)}

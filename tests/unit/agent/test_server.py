@@ -74,6 +74,7 @@ async def test_answers_come_in_order(path: Path) -> None:
         (b'{"op": "save", "step": -1, "file": "f", "sha256": "0", "size_bytes": 1}', "save.step"),
         (b'{"op": "progress", "points": [{"serial": 1, "step": 1, "metrics": {"loss": NaN}}]}', "progress.points"),
         (b'{"op": "ready", "endpoint": "h:1"}', "no such endpoint"),
+        (b'{"op": "ready", "endpoint": "h\\u0000:1"}', "NUL"),
     ],
 )
 async def test_a_bad_request_is_refused_and_the_next_is_answered(path: Path, line: bytes, words: str) -> None:

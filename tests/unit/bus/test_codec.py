@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime, timedelta, timezone
 
+import pytest
 from cloudevents.core.bindings.http import HTTPMessage, from_binary, to_binary
 from cloudevents.core.formats.json import JSONFormat
 from cloudevents.core.v1.event import CloudEvent
@@ -14,12 +15,12 @@ from contracts.deadletters import DeadReason
 from contracts.jobs import JobRejected
 from libs.bus import Event, Invalid
 from libs.bus.codec import MAX_ATTRIBUTE_CHARS, Envelope, decode, decode_value, encode, encode_value
-from libs.telemetry.context import Trace
+from libs.telemetry.context import Trace, from_headers
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, 6, tzinfo=UTC)
 SUBJECT = registry.JOBS_REJECTED.subject("acme")
 
-text = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=60)
+text = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=60)
 times = st.integers(min_value=946684800_000_000, max_value=4102444800_000_000).map(
     lambda us: datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=us)
 )
@@ -140,6 +141,42 @@ def test_times_of_other_zones_become_utc() -> None:
     event = read(headers, data)
     assert isinstance(event, Event)
     assert event.time == NOW
+
+
+@pytest.mark.parametrize("time", ["9999-12-31T23:59:59-23:00", "0001-01-01T00:00:00+23:00"])
+def test_a_time_that_utc_cannot_hold_is_refused(time: str) -> None:
+    envelope = Envelope("1", "/x", "s", 1, "a", None, NOW)
+    headers, data = encode(registry.JOBS_REJECTED, body(), envelope, None)
+    decoded = read({**headers, "ce-time": time}, data)
+    assert isinstance(decoded, Invalid)
+    assert decoded.reason is DeadReason.BAD_ATTRIBUTE
+    decoded = read(headers, data.replace(b"2026-01-02T03:04:05.000006Z", time.encode()))
+    assert isinstance(decoded, Invalid)
+    assert decoded.reason is DeadReason.SCHEMA
+    assert "years 1 to 9999" in decoded.message
+
+
+def test_nul_is_refused_where_postgres_could_not_keep_it() -> None:
+    envelope = Envelope("1", "/x", "s", 1, "a", None, NOW)
+    headers, data = encode(registry.JOBS_REJECTED, body("a\0b"), envelope, None)
+    decoded = read(headers, data)
+    assert isinstance(decoded, Invalid)
+    assert decoded.reason is DeadReason.SCHEMA
+    headers, data = encode(registry.JOBS_REJECTED, body("a \\u0000 b"), envelope, None)
+    assert isinstance(read(headers, data), Event)
+    decoded = read({**headers, "ce-id": "a%00b"}, data)
+    assert isinstance(decoded, Invalid)
+    assert decoded.reason is DeadReason.BAD_ATTRIBUTE
+    assert decoded.id == "a%00b"
+
+
+@pytest.mark.parametrize("sent", ["x" * 100_000, "00-\0", "00-" + "0" * 32 + "-" + "0" * 16, ""])
+def test_what_is_no_traceparent_is_not_carried_on(sent: str) -> None:
+    """It would be kept with the job and sent with each of its events, which a long one makes too large for the bus."""
+    good = "00-" + "1" * 32 + "-" + "2" * 16 + "-03"
+    assert from_headers({"traceparent": sent, "ce-traceparent": sent}) is None
+    assert from_headers({"traceparent": sent, "ce-traceparent": good}) == Trace(good, good)
+    assert from_headers({"traceparent": good, "ce-traceparent": sent}) == Trace(good, good)
 
 
 def test_an_endless_attribute_is_refused() -> None:
