@@ -14,6 +14,7 @@ from libs.kit.clock import Clock, SystemClock
 ACQUIRE_TIMEOUT_S = 10.0
 PING_TIMEOUT_S = 2.0
 ELECTION_TIMEOUT_S = 5.0
+SILENT_LEADER_S = 15
 LOCK_CLASS = 0x0FA6
 PRUNE_LIMIT = 10_000
 
@@ -162,7 +163,10 @@ class PgLedger:
 
 
 class PgElection:
-    """Leadership by an advisory lock: it lasts as long as the session that holds the lock."""
+    """Leadership by an advisory lock: it lasts as long as the session that holds the lock.
+
+    A process that hangs keeps its session, so the server ends one that has asked nothing for SILENT_LEADER_S.
+    """
 
     def __init__(self, pool: Pool, service: str) -> None:
         self._pool = pool
@@ -175,6 +179,7 @@ class PgElection:
         await self.resign()
         session = await self._held.enter_async_context(self._pool.acquire(timeout=ACQUIRE_TIMEOUT_S))
         self._session = session
+        await session.execute(f"SET idle_session_timeout = '{SILENT_LEADER_S}s'", timeout=ELECTION_TIMEOUT_S)
         query = "SELECT pg_try_advisory_lock($1, hashtext($2))"
         while True:
             if await session.fetchval(query, LOCK_CLASS, self._service, timeout=ELECTION_TIMEOUT_S):

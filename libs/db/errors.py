@@ -20,6 +20,8 @@ _TRANSIENT = (
     asyncpg.CannotConnectNowError,  # starting up or shutting down
     asyncpg.AdminShutdownError,
     asyncpg.CrashShutdownError,
+    asyncpg.IdleSessionTimeoutError,  # we were silent for so long that the server ended the session
+    asyncpg.IdleInTransactionSessionTimeoutError,
     asyncpg.TooManyConnectionsError,
     asyncpg.DeadlockDetectedError,
     asyncpg.SerializationError,

@@ -14,6 +14,7 @@ MIN_CONNECTIONS = 1
 MAX_CONNECTIONS = 20
 CONNECT_TIMEOUT_S = 5.0
 COMMAND_TIMEOUT_S = 30.0
+IDLE_IN_TRANSACTION_S = 150  # longer than a handler may take: only a process that hangs leaves one open so long
 RETRY_FIRST_S = 0.1
 RETRY_CAP_S = 2.0
 
@@ -33,7 +34,11 @@ async def connect(dsn: str, service: str, *, max_connections: int = MAX_CONNECTI
                 max_size=max_connections,
                 timeout=CONNECT_TIMEOUT_S,
                 command_timeout=COMMAND_TIMEOUT_S,
-                server_settings={"search_path": service, "application_name": service},
+                server_settings={
+                    "search_path": service,
+                    "application_name": service,
+                    "idle_in_transaction_session_timeout": f"{IDLE_IN_TRANSACTION_S}s",
+                },
             )
         except Exception as error:
             if not is_transient(error):

@@ -81,6 +81,23 @@ async def test_a_former_leaders_transaction_is_void(pool: Pool) -> None:
     assert await effects(pool) == ["good"]
 
 
+async def test_a_leader_that_hangs_loses_its_session(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stopped process answers nobody and still holds its connection: the server must be the one to let go."""
+    monkeypatch.setattr("libs.bus.ledger_pg.SILENT_LEADER_S", 1)
+    hanging, other = (PgLedger(pool, "scheduler").election() for _ in range(2))
+    assert await hanging.win(0.05) == 1
+    async with asyncio.timeout(10):
+        assert await other.win(0.05) == 2
+    holding = asyncio.create_task(other.hold(0.1))
+    await hanging.hold(0.1)
+    done, _ = await asyncio.wait([holding], timeout=2)
+    assert not done, "a leader that asks now and then keeps its session"
+    holding.cancel()
+    await asyncio.gather(holding, return_exceptions=True)
+    for election in (hanging, other):
+        await election.resign()
+
+
 async def test_the_election_waits_for_transactions_of_the_former_leader(pool: Pool) -> None:
     """The new epoch is written only when nothing of the old one can commit any more."""
     ledger = PgLedger(pool, "scheduler")
