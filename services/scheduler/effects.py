@@ -64,9 +64,10 @@ async def carry_out(
     """
     if new or decision.job != stored.job:
         await store.save_job(tx.conn, replace(stored, job=decision.job), limits)
+    offered = next((_members(effect.attempt) for effect in decision.effects if isinstance(effect, Offer)), None) or []
     with context.use(_life(stored.trace)):
         for effect in decision.effects:
-            await _run(tx, decision.job, effect, actor)
+            await _run(tx, decision.job, effect, actor, offered)
 
 
 def _life(trace: str | None) -> context.Trace | None:
@@ -76,7 +77,8 @@ def _life(trace: str | None) -> context.Trace | None:
     return context.Trace(trace, trace)
 
 
-async def _run(tx: Tx[Connection], job: Job, effect: Effect, actor: str) -> None:
+async def _run(tx: Tx[Connection], job: Job, effect: Effect, actor: str, offered: list[Member]) -> None:
+    """`offered` is what all offers of one decision list: making it for each of them would take members squared."""
     spec = job.spec
     match effect:
         case Publish(seen):
@@ -85,7 +87,7 @@ async def _run(tx: Tx[Connection], job: Job, effect: Effect, actor: str) -> None
             message = EVENTS[seen.phase]
             tx.emit(message, body, key=spec.tenant, subject=spec.job_id, sequence=seen.version, actor=actor)
         case Offer(_, attempt, member):
-            run = _work_run(job, attempt, member.index)
+            run = _work_run(job, attempt, member.index, offered)
             node = member.seat.node
             tx.emit(WORK_RUN, run, key=node, subject=spec.job_id, sequence=job.version, actor=actor)
         case StopMember():
@@ -110,14 +112,14 @@ async def _run(tx: Tx[Connection], job: Job, effect: Effect, actor: str) -> None
             assert_never(effect)
 
 
-def _work_run(job: Job, attempt: Attempt, index: int) -> WorkRun:
+def _work_run(job: Job, attempt: Attempt, index: int, members: list[Member]) -> WorkRun:
     return WorkRun(
         job_id=job.spec.job_id,
         tenant=job.spec.tenant,
         attempt=attempt.number,
         generation=attempt.generation,
         member=index,
-        members=_members(attempt),
+        members=members,
         spec=job.spec,
     )
 

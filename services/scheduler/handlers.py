@@ -182,20 +182,20 @@ class Scheduler:
     async def on_claim(self, tx: PgTx, call: Call[ClaimRequest]) -> ClaimReply:
         """A node takes up an offer."""
         body = call.body
+        node = await store.lock_node(tx.conn, body.node)
         stored = await store.load_job(tx.conn, body.job_id)
         if stored is None or stored.job.spec.tenant != body.tenant:
             return ClaimReply(granted=False, message=f"job {body.job_id} of tenant {body.tenant} is not known")
         claim = model.Claim(body.attempt, body.generation, body.member, body.node, body.incarnation, body.endpoint)
         decision, reply = attempts.claim(stored.job, claim, self.clock.now(), self.limits)
         if reply.granted:
-            await self._check_ready(tx, body.node)
+            self._check_ready(body.node, node)
         await carry_out(tx, stored, decision, actor=_agent(body.node), limits=self.limits)
         return reply
 
     @staticmethod
-    async def _check_ready(tx: PgTx, name: str) -> None:
+    def _check_ready(name: str, node: store.NodeHead | None) -> None:
         """Grant nothing to a node that inventory may be about to call lost: its agent asks again."""
-        node = await store.lock_node(tx.conn, name)
         if node is None or node.state is not NodePhase.READY:
             state = "unknown" if node is None else node.state.value
             text = f"node {name} is {state}: its claim is granted once inventory calls it ready"
@@ -248,10 +248,9 @@ class Scheduler:
             await self._decide(tx, stored, exited, _agent(body.node))
 
     async def on_progressed(self, tx: PgTx, events: Sequence[Event[AttemptProgressed]]) -> None:
-        """Keep the newest step of live attempts; no transition."""
-        steps = [
-            (event.body.job_id, event.body.attempt, max(point.step for point in event.body.points)) for event in events
-        ]
+        """Keep the newest step of live attempts, told by the nodes that hold them; no transition."""
+        bodies = [event.body for event in events]
+        steps = [(b.job_id, b.attempt, b.member, b.node, max(point.step for point in b.points)) for b in bodies]
         await store.save_progress(tx.conn, steps)
 
     async def _job_of_attempt(self, tx: PgTx, body: AttemptRef) -> Stored | None:

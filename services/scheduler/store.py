@@ -58,20 +58,21 @@ _SAVE_INTENT = """
     ON CONFLICT (tenant, job_id) DO UPDATE SET cancel_reason = excluded.cancel_reason, held = excluded.held,
       hold_reason = excluded.hold_reason, hold_changed_at = excluded.hold_changed_at, updated_at = excluded.updated_at
 """
-_ENDED_MS = """
-    SELECT coalesce(sum(cards * greatest(0, floor(
-      extract(epoch FROM held_to - greatest(held_from, $2)) * 1000)))::numeric, 0)::text
-    FROM holdings WHERE tenant = $1 AND held_to > $2
-"""
-_QUEUED_MS = """
-    SELECT coalesce(sum(commit_ms), 0)::text FROM jobs
-    WHERE tenant = $1 AND phase <> 'finished' AND phase IN ('accepted', 'held', 'waiting')
-"""
-_LIVE = """
-    SELECT j.job_id, j.commit_ms, j.commit_rolling, h.cards, h.held_from, h.held_to
-    FROM jobs j LEFT JOIN holdings h ON h.job_id = j.job_id AND h.attempt = j.attempts
-    WHERE j.tenant = $1 AND j.phase <> 'finished' AND j.phase NOT IN ('accepted', 'held', 'waiting')
-    ORDER BY j.job_id
+# One statement, so that one snapshot: a job that is placed, requeued or ended meanwhile counts once, before or after.
+_STANDING = """
+    WITH ended AS (
+      SELECT coalesce(sum(cards * greatest(0, floor(
+        extract(epoch FROM held_to - greatest(held_from, $2)) * 1000)))::numeric, 0)::text AS ms
+      FROM holdings WHERE tenant = $1 AND held_to > $2),
+    queued AS (
+      SELECT coalesce(sum(commit_ms), 0)::text AS ms FROM jobs
+      WHERE tenant = $1 AND phase <> 'finished' AND phase IN ('accepted', 'held', 'waiting')),
+    live AS (
+      SELECT j.job_id, j.commit_ms, j.commit_rolling, h.cards, h.held_from, h.held_to
+      FROM jobs j LEFT JOIN holdings h ON h.job_id = j.job_id AND h.attempt = j.attempts
+      WHERE j.tenant = $1 AND j.phase <> 'finished' AND j.phase NOT IN ('accepted', 'held', 'waiting'))
+    SELECT ended.ms AS ended_ms, queued.ms AS queued_ms, live.*
+    FROM ended CROSS JOIN queued LEFT JOIN live ON true ORDER BY live.job_id
 """
 _ALLOCATE = """
     INSERT INTO allocations (job_id, attempt, member, node, cpu_milli, memory_bytes) VALUES ($1, $2, $3, $4, $5, $6)
@@ -94,7 +95,9 @@ _PROGRESS = """
     WITH locked AS (SELECT job_id FROM jobs WHERE job_id = ANY($1::text[]) ORDER BY job_id FOR UPDATE)
     UPDATE jobs SET progress_step = greatest(jobs.progress_step, seen.step)
     FROM (SELECT job_id, attempt, max(step) AS step
-      FROM unnest($1::text[], $2::bigint[], $3::bigint[]) AS points (job_id, attempt, step)
+      FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::text[], $5::bigint[])
+        AS points (job_id, attempt, member, node, step)
+      JOIN allocations USING (job_id, attempt, member, node)
       GROUP BY job_id, attempt) AS seen, locked
     WHERE jobs.job_id = seen.job_id AND locked.job_id = seen.job_id
       AND jobs.attempts = seen.attempt AND jobs.phase <> 'finished'
@@ -244,16 +247,17 @@ async def expire_intents(conn: Connection, now: datetime) -> None:
 
 async def load_standing(conn: Connection, tenant: str, now: datetime) -> quota.Standing:
     """What counts against the tenant's GPU-hours."""
-    ended = await conn.fetchval(_ENDED_MS, tenant, quota.month_start(now))
-    queued = await conn.fetchval(_QUEUED_MS, tenant)
+    rows = await conn.fetch(_STANDING, tenant, quota.month_start(now))
     live: dict[str, quota.Commitment] = {}
-    for row in await conn.fetch(_LIVE, tenant):
+    for row in rows:
+        if row["job_id"] is None:
+            continue
         known = live.get(row["job_id"], quota.Commitment(row["commit_ms"], row["commit_rolling"]))
         holdings = known.holdings
         if row["held_from"] is not None:
             holdings = (*holdings, quota.Holding(row["cards"], row["held_from"], row["held_to"]))
         live[row["job_id"]] = quota.Commitment(known.commit_ms, known.rolling, holdings)
-    return quota.Standing(int(ended), int(queued), tuple(live.values()))
+    return quota.Standing(int(rows[0]["ended_ms"]), int(rows[0]["queued_ms"]), tuple(live.values()))
 
 
 # ---- nodes -----------------------------------------------------------------------------------------------------------
@@ -370,8 +374,8 @@ async def charge(conn: Connection, job: Job, attempt: int, member: MemberRun, at
     )
 
 
-async def save_progress(conn: Connection, points: Iterable[tuple[str, int, int]]) -> None:
-    """Raise the step of live attempts: (job, attempt, step) each."""
+async def save_progress(conn: Connection, points: Iterable[tuple[str, int, int, str, int]]) -> None:
+    """Raise the step of live attempts: (job, attempt, member, node, step) each; the member must be held by the node."""
     columns: Sequence[tuple[Any, ...]] = list(zip(*points, strict=True))
     if columns:
         await conn.execute(_PROGRESS, *(list(column) for column in columns))

@@ -1,23 +1,30 @@
 """A placement is checked again when it is committed; one that has become stale is dropped alone."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 from contracts.base import Tier
 from contracts.jobs import JobPhase, JobSpec
 from contracts.nodes import Card, CardSource, NodeFacts, NodePhase, NodeState
-from libs.bus import PgLedger
-from libs.db import Pool, connect, migrate, prepare_database, service_dsn
+from contracts.requests import ClaimReply, ClaimRequest
+from libs.bus import Call, PgLedger
+from libs.db import Connection, Pool, connect, migrate, prepare_database, service_dsn
 from libs.kit.clock import SystemClock
 from libs.kit.ids import new_id
 from services.scheduler import store
 from services.scheduler.core.admission import admit
-from services.scheduler.core.model import Intent, Job, Limits, Seat
+from services.scheduler.core.jobs import decide
+from services.scheduler.core.model import Intent, Job, Limits, NodeLost, Seat
 from services.scheduler.core.placement import Placement
+from services.scheduler.core.quota import commit_ms, counted_ms
 from services.scheduler.cycle import Cycle, StaleError, commit_placement
 from services.scheduler.effects import CardTakenError, carry_out
+from services.scheduler.handlers import Scheduler
 from services.scheduler.store import Stored
 from services.scheduler.tenants import TenantBook
 from tests.scheduler.harness import spec, write_tenants
@@ -114,6 +121,99 @@ async def test_a_stale_placement_is_dropped_whole(ledger: PgLedger, pool: Pool, 
     async with pool.acquire() as conn:
         count = "SELECT count(*) FROM allocations WHERE job_id = $1"
         assert await conn.fetchval(count, job.spec.job_id) == 0
+
+
+async def placed(ledger: PgLedger) -> Job:
+    """A job of two cards, placed on node n."""
+    await know(ledger, "n", 1)
+    job = await submit(ledger, spec())
+    async with ledger.transaction() as tx:
+        await commit_placement(tx, placement(job, "n"), NOW, LIMITS)
+    return job
+
+
+async def test_a_claim_and_a_state_of_its_node_do_not_wait_for_each_other(ledger: PgLedger) -> None:
+    """Both lock the node before the job; in different orders PostgreSQL would have to end one of them."""
+    job = await placed(ledger)
+    scheduler = Scheduler(TenantBook(Path()), LIMITS, SystemClock())
+    request = ClaimRequest(
+        job_id=job.spec.job_id,
+        tenant=job.spec.tenant,
+        attempt=1,
+        generation=1,
+        member=0,
+        node="n",
+        incarnation=new_id(),
+        endpoint="n:1",
+    )
+
+    async def claim() -> ClaimReply:
+        async with ledger.transaction() as tx:
+            return await scheduler.on_claim(tx, Call(request, "n", None))
+
+    async with ledger.transaction() as tx:
+        await store.lock_node(tx.conn, "n")
+        claiming = asyncio.create_task(claim())
+        await asyncio.sleep(0.2)
+        assert await store.load_job(tx.conn, job.spec.job_id) is not None
+    assert (await claiming).granted
+
+
+async def test_progress_counts_from_the_node_that_holds_the_member(ledger: PgLedger) -> None:
+    job = await placed(ledger)
+    id_ = job.spec.job_id
+
+    async def step_after(*points: tuple[str, int, int, str, int]) -> int | None:
+        async with ledger.transaction() as tx:
+            await store.save_progress(tx.conn, points)
+            stored = await store.load_job(tx.conn, id_)
+            assert stored is not None
+            return stored.job.progress_step
+
+    assert await step_after((id_, 1, 0, "impostor", 99), (id_, 1, 1, "n", 98), (id_, 2, 0, "n", 97)) is None
+    assert await step_after((id_, 1, 0, "n", 3), (id_, 1, 0, "n", 5), (id_, 1, 0, "impostor", 99)) == 5
+    assert await step_after((id_, 1, 0, "n", 4)) == 5
+
+
+async def test_a_job_that_changes_sides_while_the_quota_is_read_counts_once(ledger: PgLedger) -> None:
+    job = await placed(ledger)
+    async with ledger.transaction() as tx:
+        before = counted_ms(await store.load_standing(tx.conn, "acme", NOW), NOW)
+    async with ledger.transaction() as tx:
+        reading = _ThenRequeued(tx.conn, ledger, job.spec.job_id)
+        during = counted_ms(await store.load_standing(cast("Connection", reading), "acme", NOW), NOW)
+        await reading.requeue()
+    async with ledger.transaction() as tx:
+        stored = await store.load_job(tx.conn, job.spec.job_id)
+        assert stored is not None
+        assert stored.job.phase is JobPhase.WAITING
+        after = counted_ms(await store.load_standing(tx.conn, "acme", NOW), NOW)
+    assert before == during == after == commit_ms(job.spec)
+
+
+class _ThenRequeued:
+    """A connection behind whose back the job loses its attempt, after the second question if there is one."""
+
+    def __init__(self, conn: Connection, ledger: PgLedger, job_id: str) -> None:
+        self._conn, self._ledger, self._job_id = conn, ledger, job_id
+        self._asked = 0
+
+    def __getattr__(self, name: str) -> Any:
+        async def ask(*args: Any, **options: Any) -> Any:
+            answer = await getattr(self._conn, name)(*args, **options)
+            self._asked += 1
+            if self._asked == 2:
+                await self.requeue()
+            return answer
+
+        return ask
+
+    async def requeue(self) -> None:
+        async with self._ledger.transaction() as tx:
+            stored = await store.load_job(tx.conn, self._job_id)
+            assert stored is not None
+            decision = decide(stored.job, NodeLost("n", held=False), NOW, LIMITS)
+            await carry_out(tx, stored, decision, actor="test", limits=LIMITS)
 
 
 async def test_the_cycle_places_what_fits_in_one_round_and_says_why_the_rest_stays(

@@ -8,7 +8,7 @@ come before it).
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from contracts.base import Reason, Tier
+from contracts.base import INT64_MAX, Reason, Tier
 from contracts.jobs import JobKind, JobPhase, JobSpec, Resources
 from services.scheduler.core import quota, words
 from services.scheduler.core.jobs import decide
@@ -17,6 +17,7 @@ from services.scheduler.core.quota import Standing, Tenant
 
 LONGEST_WITHOUT_CHECKPOINT_S = 3600
 MAX_SEATS_BYTES = 384 * 1024  # a reply holds 512 KiB
+MAX_OFFERS_BYTES = 64 * 1024 * 1024  # one transaction writes them all
 SEAT_BYTES = 128
 CARD_BYTES = 4
 
@@ -79,6 +80,7 @@ def refusal(
         return words.unknown_tenant(spec.tenant)
     return (
         _too_many_seats(spec)
+        or _too_much_memory(spec)
         or _needs_checkpoint(spec)
         or no_such_node(spec, shapes)
         or quota.refusal(tenant, spec, standing, now)
@@ -86,11 +88,19 @@ def refusal(
 
 
 def _too_many_seats(spec: JobSpec) -> Reason | None:
-    """A job's events name each member with its cards, and must fit the bus."""
+    """A job's events name each member with its cards, and must fit the bus; so does the offer to each member."""
     size = spec.members * (SEAT_BYTES + CARD_BYTES * spec.resources.cards)
     if size > MAX_SEATS_BYTES:
         return words.too_many_seats(spec, size, MAX_SEATS_BYTES)
+    if spec.members * size > MAX_OFFERS_BYTES:
+        return words.too_many_offers(spec, spec.members * size, MAX_OFFERS_BYTES)
     return None
+
+
+def _too_much_memory(spec: JobSpec) -> Reason | None:
+    """Memory and huge pages together must be a quantity that a node could state, whether any node is known or not."""
+    wanted = host_memory_bytes(spec.resources)
+    return words.too_much_memory(spec, wanted, INT64_MAX) if wanted > INT64_MAX else None
 
 
 def _needs_checkpoint(spec: JobSpec) -> Reason | None:

@@ -62,6 +62,24 @@ def too_many_seats(spec: JobSpec, size_bytes: int, allowed_bytes: int) -> Reason
     return reason(ReasonCode.INVALID, text, "members_bytes", asked=size_bytes, allowed=allowed_bytes)
 
 
+def too_many_offers(spec: JobSpec, size_bytes: int, allowed_bytes: int) -> Reason:
+    """Each member is offered its place with the list of all of them."""
+    text = (
+        f"{spec.members} members, each told of all {spec.members}, make offers of {size_bytes} bytes, {allowed_bytes} "
+        "are allowed: ask for fewer members"
+    )
+    return reason(ReasonCode.INVALID, text, "offers_bytes", asked=size_bytes, allowed=allowed_bytes)
+
+
+def too_much_memory(spec: JobSpec, asked_bytes: int, allowed_bytes: int) -> Reason:
+    """More than any node could ever say it has."""
+    text = (
+        f"job {spec.name}: memory_bytes and huge_pages_bytes together are {asked_bytes}, at most {allowed_bytes} can "
+        "be asked of one node: correct the quantities"
+    )
+    return reason(ReasonCode.INVALID, text, "memory_bytes", asked=asked_bytes, allowed=allowed_bytes)
+
+
 def job_id_reused(job_id: str) -> Reason:
     """Another job has this id."""
     text = f"job_id {job_id} belongs to a job submitted earlier with another body: give each job a new UUIDv7"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from contracts.base import Priority, Reason, ReasonCode, Tier
+from contracts.base import INT64_MAX, Priority, Reason, ReasonCode, Tier
 from services.scheduler.core.admission import CardGroup, NodeShape, no_such_node, refusal
 from services.scheduler.core.quota import Quotas, Standing, Tenant
 from tests.unit.scheduler.builders import GB, NOW, spec
@@ -36,6 +36,32 @@ def test_an_unknown_tenant() -> None:
 )
 def test_long_training_must_be_able_to_resume(changes: dict[str, object], wanted: ReasonCode | None) -> None:
     assert code(refusal(spec(**changes), ACME, (CENTRAL, REMOTE), Standing(), NOW)) is wanted
+
+
+@pytest.mark.parametrize(
+    ("members", "cards", "resource"),
+    [(512, 8, None), (700, 0, None), (3000, 0, "offers_bytes"), (4096, 0, "members_bytes"), (700, 8, "offers_bytes")],
+)
+def test_a_gang_whose_offers_no_transaction_should_write_is_refused(
+    members: int, cards: int, resource: str | None
+) -> None:
+    """Each member's offer lists all members: 3,000 of them are more than 1 GB, whatever cards they ask for."""
+    tenant = Tenant("acme", 1, Quotas(10**15, 10**6, 10, Priority.ONLINE))
+    big = NodeShape(Tier.CENTRAL, 32_000, 256 * GB, (CardGroup("H100", 80 * GB, 8),))
+    reason = refusal(spec(members=members, resources={"cards": cards}), tenant, (big,), Standing(), NOW)
+    assert (None if reason is None else reason.resource) == resource
+
+
+@pytest.mark.parametrize("shapes", [(), (CENTRAL, REMOTE)])
+def test_memory_that_no_figure_holds_is_refused_before_any_node_is_known(shapes: tuple[NodeShape, ...]) -> None:
+    """Each quantity fits its field; their sum would not fit the placer's arrays and end every cycle."""
+    job = spec(resources={"memory_bytes": INT64_MAX, "huge_pages_bytes": 1})
+    reason = refusal(job, ACME, shapes, Standing(), NOW)
+    assert code(reason) is ReasonCode.INVALID
+    assert reason is not None
+    assert (reason.resource, reason.allowed) == ("memory_bytes", INT64_MAX)
+    job = spec(resources={"memory_bytes": INT64_MAX - 1, "huge_pages_bytes": 1})
+    assert refusal(job, ACME, (), Standing(), NOW) is None
 
 
 @pytest.mark.parametrize(
@@ -84,7 +110,7 @@ def test_before_any_node_of_its_tiers_is_known_the_others_tell_what_exists() -> 
 
 def test_a_gang_whose_list_of_members_would_not_fit_a_message() -> None:
     huge = Tenant("acme", 1, Quotas(10**18, 10**9, 10, Priority.ONLINE))
-    fits = spec(members=2048, resources={"cards": 8}, max_runtime_s=60)
+    fits = spec(members=640, resources={"cards": 8}, max_runtime_s=60)
     assert refusal(fits, huge, (), Standing(), NOW) is None
     reason = refusal(spec(members=4096, resources={"cards": 64}, max_runtime_s=60), huge, (), Standing(), NOW)
     assert code(reason) is ReasonCode.INVALID
