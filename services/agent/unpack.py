@@ -10,10 +10,15 @@ import shutil
 import tarfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 from services.agent.errors import InputError
 
 EXECUTABLE, PLAIN = 0o755, 0o644
+MAX_HEADER_BYTES = 1024 * 1024
+EXTENDED = frozenset(
+    (tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK)
+)
 
 
 @dataclass(frozen=True)
@@ -24,18 +29,30 @@ class Bound:
     files: int
 
 
+class _Header(tarfile.TarInfo):
+    """An entry's header. An extended one is read into memory whole, so its size is looked at first."""
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
+        header = super().frombuf(buf, encoding, errors)
+        if header.type in EXTENDED and header.size > MAX_HEADER_BYTES:
+            msg = f"artefact entry has a header of {header.size} bytes, {MAX_HEADER_BYTES} are allowed: pack it anew"
+            raise InputError(msg)
+        return header
+
+
 def unpack(archive: Path, folder: Path, bound: Bound) -> None:
     """Unpack into `folder`, which is emptied first; blocks. Raises InputError."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True, mode=0o700)
     count = total = 0
     try:
-        with tarfile.open(archive, "r|gz") as tar:
+        with tarfile.open(archive, "r|gz", tarinfo=_Header) as tar:
             for member in tar:
                 count, total = count + 1, total + member.size
                 _bounded(count, total, bound)
                 _place(tar, member, folder)
-    except (tarfile.TarError, EOFError, OSError, ValueError) as error:
+    except (tarfile.TarError, EOFError, OSError, ValueError, RecursionError) as error:
         msg = f"artefact {archive.name} cannot be unpacked: {error}; pack it again with `farside job submit --dir`"
         raise InputError(msg) from error
 

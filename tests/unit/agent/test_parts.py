@@ -1,9 +1,11 @@
 """Small parts of the agent: segments and chunks of a log, cache, unpacking, cards, lease, settings."""
 
 import asyncio
+import gzip
 import io
 import os
 import tarfile
+import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
@@ -134,6 +136,33 @@ def test_code_that_would_do_harm_is_refused(tmp_path: Path, entries: list[tuple[
 def test_code_that_is_no_archive_is_refused(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "x.tar.gz").write_bytes(data)
     with pytest.raises(InputError, match=r"x\.tar\.gz cannot be unpacked"):
+        unpack(tmp_path / "x.tar.gz", tmp_path / "work", ROOMY)
+
+
+@pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK])
+def test_a_header_that_would_fill_the_memory_is_refused_unread(tmp_path: Path, kind: bytes) -> None:
+    """64 MB of zeros are 64 kB in the store, 2 TB are 2 GB: the agent of all jobs on the node would die of them."""
+    header = tarfile.TarInfo("x")
+    header.type, header.size = kind, 64 << 20
+    with gzip.open(tmp_path / "x.tar.gz", "wb", compresslevel=1) as file:
+        file.write(header.tobuf())
+        for _ in range(64):
+            file.write(bytes(1 << 20))
+    tracemalloc.start()
+    try:
+        with pytest.raises(InputError, match="a header of 67108864 bytes"):
+            unpack(tmp_path / "x.tar.gz", tmp_path / "work", ROOMY)
+        assert tracemalloc.get_traced_memory()[1] < 8 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_headers_without_an_end_are_refused(tmp_path: Path) -> None:
+    header = tarfile.TarInfo("x")
+    header.type, header.size = tarfile.GNUTYPE_LONGNAME, 0
+    with gzip.open(tmp_path / "x.tar.gz", "wb") as file:
+        file.write(header.tobuf() * 5000)
+    with pytest.raises(InputError, match="cannot be unpacked"):
         unpack(tmp_path / "x.tar.gz", tmp_path / "work", ROOMY)
 
 
