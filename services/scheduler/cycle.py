@@ -116,7 +116,7 @@ class Cycle:
             self._again = True
             log.info("placement.stale", job=placement.job_id, reason=str(error))
         else:
-            nodes = [seat.node for seat in placement.seats]
+            nodes = [node for node, _ in placement.node_versions]
             log.info("job.placed", job=placement.job_id, nodes=nodes)
 
     async def _tell(self, stays: list[Stay]) -> None:
