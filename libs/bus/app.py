@@ -48,6 +48,7 @@ TRANSACTIONS_AT_ONCE = 12
 ELECTION_POLL_S = 0.2
 LEADER_CHECK_S = 0.5
 TASK_RESTART_S = 0.2
+TASK_SETTLED_S = 10.0
 DRAIN_S = 5.0
 STUCK_CHECK_S = 2.0
 PRUNE_EVERY_S = 60.0
@@ -299,21 +300,20 @@ class App(Generic[C]):
             held.result()
         finally:
             self.gate.set_leading(leading=False)
-            if self._stopping:
-                await relay.drain(DRAIN_S)
             await reap([relaying, held])
 
     async def _restarting(self, loop: Callable[[], Awaitable[None]]) -> None:
-        name = getattr(loop, "__name__", repr(loop))
+        name, failures = getattr(loop, "__name__", repr(loop)), 0
         while True:
             await self.gate.wait_open()
+            begun = self._clock.monotonic()
             try:
                 await loop()
             except NotLeader as error:
                 get_logger().warning("app.task_waits", service=self.name, task=name, error=repr(error))
-            except Exception as error:
-                if await self._health.alive() and not self.ledger.is_transient(error):
-                    raise
+            except Exception as error:  # noqa: BLE001 - judged
+                failures = 1 if self._clock.monotonic() - begun > TASK_SETTLED_S else failures + 1
+                await self._health.judge(error, self.ledger.is_transient(error), failures)
                 get_logger().warning("app.task_waits", service=self.name, task=name, error=repr(error))
             else:
                 msg = f"task {name} of {self.name} returned: tasks run for as long as the service"
@@ -325,9 +325,8 @@ class App(Generic[C]):
             await asyncio.sleep(PRUNE_EVERY_S)
             try:
                 await self.ledger.prune(OUTBOX_KEEP_S, INBOX_KEEP_S)
-            except Exception as error:
-                if not self.ledger.is_transient(error):
-                    raise
+            except Exception as error:  # noqa: BLE001 - judged
+                await self._health.judge(error, self.ledger.is_transient(error), 0)
 
     async def _watch_connection(self, connection: Connection) -> None:
         while True:
@@ -339,6 +338,8 @@ class App(Generic[C]):
     async def _shut(self, tasks: list[asyncio.Task[None]]) -> None:
         """Stop taking, finish what runs, publish what is in the outbox, close."""
         await asyncio.gather(*(subscriber.stop() for subscriber in self.broker.subscribers), return_exceptions=True)
+        if self._relay is not None and self.gate.leading:
+            await self._relay.drain(DRAIN_S)
         await reap(tasks)
         self._health.stop()
         if self._client is not None:

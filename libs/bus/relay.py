@@ -138,9 +138,16 @@ class Relay:
         """Wait, at most `timeout_s`, until the outbox is published; what is left goes out after the next start."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
-                while self._connection.is_connected and (await self._ledger.counts()).waiting > 0:
+                while self._connection.is_connected and await self._unpublished():
                     self.wake()
                     await asyncio.sleep(POLL_S)
+
+    async def _unpublished(self) -> bool:
+        try:
+            return (await self._ledger.counts()).waiting > 0
+        except Exception as error:  # noqa: BLE001 - the process is ending; the rows are safe
+            get_logger().warning("relay.drain_failed", service=self._service, error=repr(error))
+            return False
 
     async def _round(self) -> None:
         now = asyncio.get_running_loop().time()

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Iterable
 from typing import Any
 
-AGAIN_S = 0.5
+AGAIN_S = 2.0
 
 
 async def reap(tasks: Iterable[asyncio.Future[Any]]) -> None:

@@ -299,6 +299,24 @@ async def test_a_task_that_crashes_ends_the_process(
     assert "boom" in capsys.readouterr().err
 
 
+async def test_a_task_that_fails_again_and_again_with_a_passing_kind_of_error_ends_the_process_too(
+    hub: NatsServer, client: Client, pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    del client
+    monkeypatch.setattr("libs.bus.app.TASK_RESTART_S", 0.01)
+    app = new_app(hub.url, pool)
+    tries: list[int] = []
+
+    async def missing() -> None:
+        tries.append(1)
+        raise FileNotFoundError
+
+    app.task(missing)
+    async with running(app, started=False) as task:
+        assert await asyncio.wait_for(task, 20) == 1
+    assert 1 < len(tries) <= 20
+
+
 async def test_a_request_survives_a_restart_of_the_server(hub: NatsServer, client: Client, pool: Pool) -> None:
     asked, release = asyncio.Event(), asyncio.Event()
 

@@ -135,6 +135,17 @@ async def test_two_replicas_publish_each_row_once(hub: NatsServer, client: Clien
     assert not (first.gate.leading and second.gate.leading)
 
 
+async def test_a_stopping_app_publishes_what_it_has_committed(hub: NatsServer, client: Client, pool: Pool) -> None:
+    app = new_app(hub.url, pool)
+    async with running(app):
+        async with app.transaction() as tx:
+            for number in range(200):
+                say(tx, f"{number}", aggregate=f"a{number % 4}", sequence=number)
+        app.stop()
+    assert await _empty(pool)
+    assert len(await client.history([registry.JOBS_REJECTED])) == 200
+
+
 async def test_an_id_that_was_emitted_is_not_sent_twice(hub: NatsServer, client: Client, pool: Pool) -> None:
     app = new_app(hub.url, pool)
     message_id = new_id()
