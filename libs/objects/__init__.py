@@ -15,6 +15,7 @@ from libs.objects.errors import (
     UnavailableError,
 )
 from libs.objects.keys import (
+    artefact_area,
     artefact_key,
     attempt_prefix,
     checkpoint_prefix,
@@ -45,6 +46,7 @@ __all__ = [
     "Store",
     "StoreConfig",
     "UnavailableError",
+    "artefact_area",
     "artefact_key",
     "attempt_prefix",
     "checkpoint_prefix",

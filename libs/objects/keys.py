@@ -138,7 +138,12 @@ def file_key(prefix: str, path: str) -> str:
 
 def artefact_key(tenant: str, sha256: str) -> str:
     """A job's code."""
-    return f"artefacts/{tenant}/{sha256}.tar.gz"
+    return f"{artefact_area(tenant)}{sha256}.tar.gz"
+
+
+def artefact_area(tenant: str) -> str:
+    """Where a tenant's code lies."""
+    return f"artefacts/{tenant}/"
 
 
 def log_key(tenant: str, job_id: str, attempt: int, member: int, chunk: int) -> str:

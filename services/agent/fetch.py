@@ -14,14 +14,14 @@ from typing import TypeVar
 from pydantic import ValidationError
 
 from contracts import registry
-from contracts.jobs import Artefact, DatasetRef
+from contracts.jobs import DatasetRef
 from contracts.requests import DatasetLookup, ProblemCode, RestoreReply, RestoreRequest
 from contracts.transfers import Manifest, TransferCompleted
 from contracts.work import WorkRun
 from libs.bus import Client, Problem
 from libs.kit.logs import get_logger
 from libs.kit.retry import delays
-from libs.objects import AsyncStore, DamagedError, MissingError, RefusedError
+from libs.objects import AsyncStore, DamagedError, MissingError, RefusedError, artefact_area
 from libs.objects.datasets import fetch_folder
 from services.agent.cache import Cache
 from services.agent.core.decide import binding
@@ -64,7 +64,7 @@ class Fetcher:
 
     async def fetch(self, run: WorkRun, folder: Path, pin: Callable[[str], None]) -> Inputs:
         """Fetch all; `pin` is told each cache entry before it is used. Raises InputError."""
-        await patiently("code", lambda: self._code(run.spec.artefact, folder / "work", pin))
+        await patiently("code", lambda: self._code(run, folder / "work", pin))
         dataset = await patiently("dataset", lambda: self._dataset(run, pin))
         timeouts = delays(RESTORE_FIRST_S, RESTORE_CAP_S)
         reply = await patiently("restore", lambda: self._open_restore(run, next(timeouts)))
@@ -73,11 +73,16 @@ class Fetcher:
         file = await patiently("checkpoint", lambda: self._checkpoint(run, reply, folder))
         return Inputs(dataset, reply.step, str(file))
 
-    async def _code(self, artefact: Artefact | None, work: Path, pin: Callable[[str], None]) -> None:
+    async def _code(self, run: WorkRun, work: Path, pin: Callable[[str], None]) -> None:
+        artefact = run.spec.artefact
         if artefact is None:
             await asyncio.to_thread(work.mkdir, parents=True, exist_ok=True, mode=0o700)
             return
         key = self._objects.key(artefact.uri)
+        area = artefact_area(run.tenant)
+        if not key.startswith(area):
+            msg = f"artefact {artefact.uri} lies outside {area}: a job runs code of its own tenant only"
+            raise InputError(msg)
         size_bytes = (await self._objects.head(key)).size_bytes
         if size_bytes > self._limits.artefact_bytes:
             allowed = self._limits.artefact_bytes
@@ -87,7 +92,7 @@ class Fetcher:
         async def fill(part: Path) -> None:
             await self._objects.get_to(key, part / CODE_FILE, artefact.sha256)
 
-        name = f"code-{artefact.sha256}"
+        name = f"code-{run.tenant}-{artefact.sha256}"
         pin(name)
         entry = await self._cache.get(name, size_bytes, fill)
         await asyncio.to_thread(unpack, entry / CODE_FILE, work, self._limits.unpacked)
@@ -180,4 +185,6 @@ async def patiently(what: str, call: Callable[[], Awaitable[T]]) -> T:
 def _hopeless(error: Exception) -> bool:
     if isinstance(error, Problem):
         return error.code in (ProblemCode.INVALID, ProblemCode.NOT_FOUND)
+    if isinstance(error, NotADirectoryError | IsADirectoryError | FileExistsError):
+        return True  # a dataset that holds both `a` and `a/b`
     return isinstance(error, DamagedError | MissingError | RefusedError)

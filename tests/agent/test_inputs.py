@@ -116,6 +116,19 @@ async def test_code_that_is_not_what_was_promised_fails(world: World) -> None:
     assert f"{sha256} was promised" in exited.message
 
 
+async def test_code_of_another_tenant_is_not_run(world: World) -> None:
+    world.agent().start()
+    data = b"secret"
+    sha256 = hashlib.sha256(data).hexdigest()
+    key = artefact_key("beta", sha256)
+    world.store.put(key, data)
+    run = world.run("true", artefact=Artefact(uri=world.store.uri(key), sha256=sha256))
+    await world.offer(run)
+    exited: AttemptExited = await world.saw(run, "exited")
+    assert exited.cause == "failed"
+    assert f"lies outside artefacts/{TENANT}/" in exited.message
+
+
 async def test_a_restored_attempt_starts_from_its_verified_shard(world: World, tmp_path: Path) -> None:
     written = tensors.write(tmp_path / "shard", {"w": np.arange(3)}, tensors.encoded(40, {"rng": 2**70}))
     run = world.run(script=RESUMER, attempt=2, seed=7)
