@@ -5,11 +5,16 @@ from pathlib import Path
 
 import click
 
-from contracts.jobs import JobState
+from contracts import registry
+from contracts.jobs import JobRejected, JobState
+from contracts.registry import NO_KEY
 from contracts.requests import JobReply, Transition
 from libs.cli import options, output, words
+from libs.cli.errors import CliError, UnreachableError
 from libs.cli.manual import Manual
-from libs.cli.session import connected, run
+from libs.cli.session import Session, connected, run
+
+SHORTEST_PREFIX = 4
 
 
 @click.command(cls=Manual)
@@ -17,11 +22,11 @@ from libs.cli.session import connected, run
 @options.seen_tenant
 @options.common
 def why(job: str, tenant: str, stack: Path | None, *, as_json: bool) -> None:
-    """Say why JOB waits, runs where it runs, or ended.
+    """Say why JOB waits, runs where it runs, was refused, or ended.
 
-    JOB is an id, the beginning of one that no other job shares, or a name (the newest job of that name). Shown are the
-    state, the reason code with its amounts (used, asked, allowed), and every transition so far. docs/reasons.md
-    explains the codes and what frees a job.
+    JOB is an id, the beginning of one that no other job shares, or a name (the newest job of that name; the newest
+    refusal where there is no such job). Shown are the state, the reason code with its amounts (used, asked, allowed),
+    and every transition so far. docs/reasons.md explains the codes and what frees a job.
 
     Examples:
       farside why digits-train
@@ -33,13 +38,54 @@ def why(job: str, tenant: str, stack: Path | None, *, as_json: bool) -> None:
 
 async def _why(job: str, tenant: str, stack: Path | None, *, as_json: bool) -> None:
     async with connected(stack) as session:
-        reply = await session.job(job, tenant)
+        reply = await _job_or_refusal(session, job, tenant)
+    if isinstance(reply, JobRejected):
+        _tell_refusal(reply, as_json=as_json)
+        return
     if as_json:
         output.as_json(explained(reply))
         return
     output.record(summary(reply.job, datetime.now(UTC)))
     output.note("")
     output.table(("AT", "STATE", "ATTEMPT", "REASON"), [history_row(item) for item in reply.transitions], empty="")
+
+
+async def _job_or_refusal(session: Session, job: str, tenant: str) -> JobReply | JobRejected:
+    """The job, else the newest refusal of that id, beginning of an id, or name: a refused job is none."""
+    try:
+        return await session.job(job, tenant)
+    except UnreachableError:
+        raise
+    except CliError:
+        key = "*" if tenant == NO_KEY else tenant
+        for event in reversed(await session.client.history([registry.JOBS_REJECTED], key=key)):
+            if refusal_of(event.body, job):
+                return event.body
+        raise
+
+
+def refusal_of(body: JobRejected, job: str) -> bool:
+    """Whether `job` means what was refused here: its name, its id, or enough of the id's beginning."""
+    job_id = body.job_id or ""
+    return job in {body.name, body.submission_id} or (len(job) >= SHORTEST_PREFIX and job_id.startswith(job))
+
+
+def _tell_refusal(body: JobRejected, *, as_json: bool) -> None:
+    reason = body.reason
+    if as_json:
+        figures = {"resource": reason.resource, "used": reason.used, "asked": reason.asked, "allowed": reason.allowed}
+        about = {"job_id": body.job_id, "tenant": body.tenant, "name": body.name, "state": None, "outcome": "rejected"}
+        output.as_json({**about, "reason": reason.code, "message": reason.message, **figures, "transitions": []})
+        return
+    output.record(
+        [
+            ("job", f"{body.name or '?'} ({body.job_id or body.submission_id})"),
+            ("tenant", body.tenant),
+            ("state", f"refused, {words.age(body.rejected_at, datetime.now(UTC))} ago"),
+            ("reason", f"{reason.code}: {reason.message}"),
+            ("amounts", words.figures(reason)),
+        ]
+    )
 
 
 def explained(reply: JobReply) -> dict[str, object]:

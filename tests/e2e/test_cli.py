@@ -162,6 +162,9 @@ def test_a_refusal_names_its_reason(farside: Shell, tenant: str, fields: dict[st
     told = farside("job", "submit", "-", "--json", stdin=text, tenant=tenant)
     assert told.status == 1
     assert told.json()["reason"]["code"] == words
+    assert f"{words}: " in farside("why", "refused", tenant=tenant).out
+    why = farside("why", told.json()["job_id"], "--json", tenant=tenant).json()
+    assert (why["outcome"], why["reason"]) == ("rejected", words)
 
 
 def test_a_refusal_for_quota_tells_used_asked_and_allowed(farside: Shell) -> None:
