@@ -68,7 +68,7 @@ def ask(directory: Path, request: dict[str, Any]) -> dict[str, Any]:
             with connection.makefile("rb") as file:
                 line = file.readline(LINE_BYTES)
     except OSError as error:
-        msg = f"the stack in {directory} is down ({error}): `farside up --dir {directory}` starts it"
+        msg = f"the stack in {directory} is down ({error.strerror or error}): `farside up --dir {directory}` starts it"
         raise StackError(msg) from None
     reply: dict[str, Any] = json.loads(line) if line else {"ok": False, "error": "the supervisor gave no answer"}
     if not reply.pop("ok"):

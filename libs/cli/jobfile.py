@@ -23,7 +23,7 @@ GIVEN_BY_SUBMIT = {
     "job_id": "leave it out, or pass --job-id to `farside job submit`",
     "tenant": "leave it out and pass --tenant to `farside job submit`",
 }
-EMPTY = "the file is empty; expected a mapping with at least name, kind and command"
+EMPTY = "is empty; expected a mapping with at least name, kind and command"
 
 
 @dataclass(frozen=True)

@@ -46,9 +46,10 @@ def acting_tenant(function: Callable[P, T]) -> Callable[P, T]:
     option = click.option(
         "--tenant",
         envvar=DEFAULT_TENANT_VARIABLE,
+        show_envvar=True,
         required=True,
         metavar="NAME",
-        help=f"Tenant to act for [default: {DEFAULT_TENANT_VARIABLE}].",
+        help="Tenant to act for.",
     )
     return option(function)
 

@@ -1,14 +1,16 @@
 """`farside provision`: streams and consumers as the registry says, on any bus."""
 
+import re
 from pathlib import Path
 
 import click
 from nats.errors import Error as NatsError
 
+from contracts.base import NAME_PATTERN
 from libs.bus.errors import BusError
 from libs.bus.provision import provision as provision_bus
 from libs.cli import options, output
-from libs.cli.errors import CliError
+from libs.cli.errors import CliError, FileError
 from libs.cli.manual import Manual
 from libs.cli.place import locate
 from libs.cli.session import run
@@ -27,6 +29,10 @@ def provision(nodes: tuple[str, ...], stack: Path | None, *, as_json: bool) -> N
       FARSIDE_NATS_URL=nats://hub:4222 farside provision --node central-1 --node remote-1
 
     """
+    for node in nodes:
+        if not re.fullmatch(NAME_PATTERN, node):
+            msg = f"--node is {node!r}: expected 1 to 63 characters out of a-z, 0-9 and -"
+            raise FileError(msg)
     place = locate(stack)
     try:
         run(provision_bus(place.settings.nats_url, nodes=list(nodes), creds=place.settings.nats_creds))

@@ -83,8 +83,11 @@ def _read(file: Path) -> tuple[str, str]:
             msg = f"{file} is larger than {words.size(jobfile.MAX_FILE_BYTES)}: is it a job file?"
             raise FileError(msg)
         return str(file), file.read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        msg = f"{file} cannot be read: {error}"
+    except OSError as error:
+        msg = f"{file} cannot be read: {error.strerror or error}"
+        raise FileError(msg) from None
+    except UnicodeDecodeError as error:
+        msg = f"{file} is no UTF-8 text ({error.reason} at byte {error.start}): is it a job file?"
         raise FileError(msg) from None
 
 

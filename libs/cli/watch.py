@@ -107,7 +107,9 @@ def _begin(job: JobState, transitions: list[Transition], *, as_json: bool) -> No
     """Tell what was: every transition but the last in brief, then the state of now in full."""
     if not as_json:
         for transition in transitions[:-1]:
-            click.echo("  ".join(cell for cell in history_row(transition) if cell))
+            at, state, attempt, reason = history_row(transition)
+            cells = (at, state, f"attempt {attempt}" if attempt else "", reason)
+            click.echo("  ".join(cell for cell in cells if cell))
     _tell_state(job, as_json=as_json)
 
 
