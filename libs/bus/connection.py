@@ -20,6 +20,7 @@ from nats.js.api import ConsumerConfig, ConsumerInfo, StreamConfig
 
 from libs.bus.errors import BusError
 from libs.kit.logs import get_logger
+from libs.kit.tasks import reap
 
 RECONNECT_WAIT_S = 0.5
 CONNECT_TIMEOUT_S = 2.0
@@ -56,7 +57,9 @@ def api_prefix(domain: str | None) -> str:
 
 
 class Connection(NatsClient):
-    """nats-py's client without its ways of giving up."""
+    """nats-py's client without its ways of giving up, and without its way of never ending."""
+
+    _ended = False
 
     async def _process_err(self, err_msg: str) -> None:
         """Called for each `-ERR` of the server."""
@@ -79,6 +82,20 @@ class Connection(NatsClient):
         if self._transport is not None:
             self._transport.close()
         await super()._select_next_server()
+
+    async def _connect_to_server(self, s: Any) -> None:
+        """Called for each attempt: one that `close` could not cancel (see libs.kit.tasks) ends here."""
+        if self._ended:
+            raise asyncio.CancelledError
+        await super()._connect_to_server(s)
+
+    async def close(self) -> None:
+        """Close for good, and see the reconnecting end."""
+        self._ended = True
+        await super().close()
+        task = self._reconnection_task
+        if task is not None and task is not asyncio.current_task():
+            await reap([task])
 
     @property
     def is_stuck(self) -> bool:
@@ -116,7 +133,12 @@ class _Reporter:
 async def connect(address: Address, callbacks: Callbacks) -> Connection:
     """Connect, waiting for a server that is not there yet for as long as it takes."""
     connection = Connection()
-    await connection.connect(**options(address, callbacks))
+    connecting = asyncio.create_task(connection.connect(**options(address, callbacks)))
+    try:
+        await asyncio.wait([connecting])
+    finally:
+        await reap([connecting])
+    connecting.result()
     get_logger().info("bus.connected", name=address.name)
     return connection
 

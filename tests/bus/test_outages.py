@@ -6,6 +6,7 @@ import time
 
 import psutil
 import pytest
+from nats.aio.client import Client as NatsClient
 
 from contracts import registry
 from contracts.requests import NodesPage, NodesQuery, StatusQuery
@@ -338,6 +339,35 @@ async def test_a_request_survives_a_restart_of_the_server(hub: NatsServer, clien
         assert await asking == NodesPage(nodes=[])
         assert time.monotonic() - start < 10
         release.set()
+
+
+async def test_pitfall_12_closing_ends_a_reconnect_that_swallows_its_cancellation(
+    hub: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`asyncio.wait_for` of Python 3.11 does so when an attempt fails just as it is cancelled."""
+
+    async def refuse(self: NatsClient, s: object) -> None:
+        del self, s
+        try:
+            await asyncio.sleep(0.2)  # an attempt
+        except asyncio.CancelledError:
+            raise ConnectionRefusedError from None
+
+    connection = await connect(Address(hub.url, "x"), Callbacks())
+    monkeypatch.setattr(NatsClient, "_connect_to_server", refuse)
+    hub.stop()
+    await until(lambda: connection.is_reconnecting)
+    before = asyncio.all_tasks()
+    async with asyncio.timeout(10):
+        await close(connection)
+    assert not [task for task in before if not task.done() and "_attempt_reconnect" in repr(task)]
+
+
+async def test_connecting_to_nobody_can_be_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("libs.kit.tasks.AGAIN_S", 0.05)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.7):
+            await connect(Address("nats://127.0.0.1:1", "x"), Callbacks())
 
 
 async def test_pitfall_12_stopping_while_the_hub_is_away_ends_in_good_order(
