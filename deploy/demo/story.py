@@ -200,7 +200,7 @@ def measure(scene: Scene, train: str, losses: dict[int, float]) -> None:
     scene.say(
         f"the next {found.compared} losses differ from the undisturbed run by {found.max_loss_difference} at most"
     )
-    scene.say(f"accuracy on held-out digits after step {last}: {found.final_accuracy}")
+    scene.say(f"accuracy on held-out digits after step {last}: {found.final_accuracy:.1%}")
 
 
 def picture(scene: Scene, train: str, dead: Death, lost_at: datetime, losses: dict[int, float]) -> Picture:

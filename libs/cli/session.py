@@ -129,7 +129,6 @@ class Session:
 @asynccontextmanager
 async def connected(stack: Path | None) -> AsyncGenerator[Session]:
     """Find the stack and connect to its bus."""
-    logs.configure("cli", os.environ.get("FARSIDE_LOG_LEVEL", QUIET))
     place = locate(stack)
     settings = place.settings
     try:
@@ -149,7 +148,8 @@ async def connected(stack: Path | None) -> AsyncGenerator[Session]:
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    """Run a command's coroutine; ctrl-C leaves with status 130 and no traceback."""
+    """Run a command's coroutine, its logs quiet; ctrl-C leaves with status 130 and no traceback."""
+    logs.configure("cli", os.environ.get("FARSIDE_LOG_LEVEL", QUIET))
     try:
         return asyncio.run(work)
     except KeyboardInterrupt:
