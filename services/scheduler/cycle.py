@@ -98,7 +98,7 @@ class Cycle:
         ids = snapshot.waiting(now)
         if not ids:
             return
-        fleet, tenants = snapshot.fleet(), snapshot.tenants(self._book.tenants)
+        fleet, tenants = snapshot.fleet(self._limits.node_slots), snapshot.tenants(self._book.tenants)
         decided = plan(fleet, snapshot.queue(ids, tenants, fleet.models), tenants)
         for placement in decided.placements:
             await self._commit(placement)
@@ -151,9 +151,10 @@ async def commit_placement(tx: Tx[Connection], placement: Placement, now: dateti
     decision = decide(stored.job, Place(placement.seats), now, limits)
     await carry_out(tx, stored, decision, actor=ACTOR, limits=limits)
     asked = stored.job.spec.resources
+    host = asked.cpu_milli > 0 or host_memory_bytes(asked) > 0
     for node, _ in placement.node_versions:
-        if (asked.cpu_milli or host_memory_bytes(asked)) and await store.overcommitted(tx.conn, node):
-            msg = f"node {node} has no processors or memory left for job {placement.job_id}"
+        if await store.overcommitted(tx.conn, node, limits.node_slots, host=host):
+            msg = f"node {node} has no slots, processors or memory left for job {placement.job_id}"
             raise StaleError(msg)
 
 

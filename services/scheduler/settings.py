@@ -16,15 +16,18 @@ class SchedulerSettings(LedgerSettings, LeaseTimings):
 
     `reconcile_grace_s` is how long the exit of an attempt may take that its returned node no longer holds (a quarter
     of `lease_s`, 10 s at least, unless given); `max_losses` is how many attempts a job may lose to its nodes.
+    `node_slots` is how many members of attempts, of all jobs together, a node holds at a time, however little they
+    ask: each is a process tree on the node, and too many of them keep its agent from renewing the lease.
     """
 
     tenants: Path = Path("deploy/local/tenants")
     cycle_s: float = Field(default=0.1, gt=0, le=60)
     reconcile_grace_s: float | None = Field(default=None, gt=0)
     max_losses: int = Field(default=100, ge=0)
+    node_slots: int = Field(default=64, ge=1, le=10_000)
 
     @property
     def limits(self) -> Limits:
         """What the core needs of them."""
         grace_s = self.reconcile_grace_s or max(LEAST_GRACE_S, self.lease_s * GRACE_PER_LEASE)
-        return Limits(max_losses=self.max_losses, reconcile_grace_s=grace_s)
+        return Limits(max_losses=self.max_losses, reconcile_grace_s=grace_s, node_slots=self.node_slots)

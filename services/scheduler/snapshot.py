@@ -34,6 +34,7 @@ _NODES = """
     SELECT n.node, n.version, n.state, n.tier, n.cpu_milli, n.memory_bytes, n.cards,
       (SELECT coalesce(sum(a.cpu_milli), 0)::bigint FROM allocations a WHERE a.node = n.node) AS used_cpu_milli,
       (SELECT coalesce(sum(a.memory_bytes), 0)::bigint FROM allocations a WHERE a.node = n.node) AS used_memory_bytes,
+      (SELECT count(*) FROM allocations a WHERE a.node = n.node) AS used_slots,
       (SELECT coalesce(array_agg(c.card), '{}') FROM allocated_cards c WHERE c.node = n.node) AS used_cards
     FROM nodes n
 """
@@ -64,6 +65,7 @@ class NodeRow:
     cards: tuple[tuple[int, str, int], ...]
     used_cpu_milli: int
     used_memory_bytes: int
+    used_slots: int
     used_cards: frozenset[int]
 
 
@@ -127,6 +129,7 @@ class Snapshot:
                 cards=tuple((index, model, memory) for index, model, memory in json.loads(row["cards"])),
                 used_cpu_milli=row["used_cpu_milli"],
                 used_memory_bytes=row["used_memory_bytes"],
+                used_slots=row["used_slots"],
                 used_cards=frozenset(row["used_cards"]),
             )
 
@@ -149,8 +152,8 @@ class Snapshot:
         ids.sort(key=lambda job_id: (_rank(self.jobs[job_id]), self.jobs[job_id].submitted_at, job_id))
         return ids[:MAX_QUEUE]
 
-    def fleet(self) -> Fleet:
-        """The nodes and cards as arrays, in order of name and index."""
+    def fleet(self, node_slots: int) -> Fleet:
+        """The nodes and cards as arrays, in order of name and index; a node holds at most `node_slots` members."""
         names = sorted(self.nodes)
         nodes = [self.nodes[name] for name in names]
         models = tuple(sorted({model.casefold() for node in nodes for _, model, _ in node.cards}))
@@ -170,6 +173,8 @@ class Snapshot:
             memory_bytes=_ints([node.memory_bytes for node in nodes]),
             free_cpu_milli=_ints([node.cpu_milli - node.used_cpu_milli for node in nodes]),
             free_memory_bytes=_ints([node.memory_bytes - node.used_memory_bytes for node in nodes]),
+            node_slots=node_slots,
+            free_slots=_ints([max(0, node_slots - node.used_slots) for node in nodes]),
             models=models,
             card_node=table[:, 0],
             card_index=table[:, 1],

@@ -83,7 +83,8 @@ _ALLOCATE_CARDS = """
     ON CONFLICT (node, card) DO NOTHING RETURNING card
 """
 _OVERCOMMITTED = """
-    SELECT coalesce(sum(a.cpu_milli), 0) > n.cpu_milli OR coalesce(sum(a.memory_bytes), 0) > n.memory_bytes
+    SELECT count(a.node) > $2
+      OR $3 AND (coalesce(sum(a.cpu_milli), 0) > n.cpu_milli OR coalesce(sum(a.memory_bytes), 0) > n.memory_bytes)
     FROM nodes n LEFT JOIN allocations a ON a.node = n.node WHERE n.node = $1 GROUP BY n.node
 """
 _FREE = "DELETE FROM allocations WHERE job_id = $1 AND attempt = $2 AND member = $3"
@@ -316,9 +317,9 @@ async def lock_node(conn: Connection, node: str) -> NodeHead | None:
     return None if row is None else NodeHead(row["version"], NodePhase(row["state"]))
 
 
-async def overcommitted(conn: Connection, node: str) -> bool:
-    """Whether the allocations of a node ask more processors or memory than it has."""
-    return bool(await conn.fetchval(_OVERCOMMITTED, node))
+async def overcommitted(conn: Connection, node: str, slots: int, *, host: bool) -> bool:
+    """Whether a node has more than `slots` allocations, or, if `host`, too few processors or too little memory."""
+    return bool(await conn.fetchval(_OVERCOMMITTED, node, slots, host))
 
 
 async def jobs_on_node(conn: Connection, node: str) -> list[str]:

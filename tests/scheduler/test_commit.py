@@ -123,6 +123,27 @@ async def test_a_stale_placement_is_dropped_whole(ledger: PgLedger, pool: Pool, 
         assert await conn.fetchval(count, job.spec.job_id) == 0
 
 
+async def test_two_placements_never_exceed_the_slots_of_a_node(ledger: PgLedger, tmp_path: Path) -> None:
+    """Both were planned while the node had room for one more; the second is stale, and the cycle says why it stays."""
+    limits = replace(LIMITS, node_slots=1)
+    await know(ledger, "n", 1)
+    first, second = [await submit(ledger, spec(resources={"cards": 0})) for _ in range(2)]
+    async with ledger.transaction() as tx:
+        await commit_placement(tx, placement(first, "n", cards=()), NOW, limits)
+    with pytest.raises(StaleError, match="slots"):
+        async with ledger.transaction() as tx:
+            await commit_placement(tx, placement(second, "n", cards=()), NOW, limits)
+    assert await phase(ledger, second) is JobPhase.ACCEPTED
+    write_tenants(tmp_path / "t")
+    await Cycle(ledger.transaction, TenantBook.read(tmp_path / "t"), limits, SystemClock(), cycle_s=1).once()
+    async with ledger.transaction() as tx:
+        stored = await store.load_job(tx.conn, second.spec.job_id)
+    assert stored is not None
+    reason = stored.job.reason
+    assert reason is not None
+    assert (reason.resource, reason.used, reason.asked, reason.allowed) == ("slots", 1, 1, 1)
+
+
 async def placed(ledger: PgLedger) -> Job:
     """A job of two cards, placed on node n."""
     await know(ledger, "n", 1)

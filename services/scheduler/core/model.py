@@ -138,12 +138,13 @@ class Job:
 
 @dataclass(frozen=True)
 class Limits:
-    """The bounds of the scheduler's patience."""
+    """The bounds of the scheduler's patience, and the most members that one node holds at a time."""
 
     max_losses: int = 100
     reconcile_grace_s: float = 60.0
     backoff_first_s: float = 1.0
     backoff_cap_s: float = 60.0
+    node_slots: int = 64
 
 
 @dataclass(frozen=True)

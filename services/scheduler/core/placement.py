@@ -28,7 +28,8 @@ TIERS = tuple(Tier)
 class Fleet:
     """All known nodes in order of name, and their cards.
 
-    `card_node` points into the nodes, `card_model` into `models`.
+    A node holds at most `node_slots` members at a time, `free_slots` more than now. `card_node` points into the
+    nodes, `card_model` into `models`.
     """
 
     nodes: tuple[str, ...]
@@ -39,6 +40,8 @@ class Fleet:
     memory_bytes: Ints
     free_cpu_milli: Ints
     free_memory_bytes: Ints
+    node_slots: int
+    free_slots: Ints
     models: tuple[str, ...]
     card_node: Ints
     card_index: Ints
@@ -139,6 +142,7 @@ class _Room:
         self._card_free = fleet.card_free & fleet.ready[fleet.card_node]
         self._free_cpu = fleet.free_cpu_milli.copy()
         self._free_memory = fleet.free_memory_bytes.copy()
+        self._free_slots = fleet.free_slots.copy()
         self._used_cards = tenants.used_cards.copy()
         self._used_jobs = tenants.used_jobs.copy()
         self._failed: dict[Demand, Reason] = {}
@@ -228,7 +232,7 @@ class _Room:
         """How many members each node can hold now."""
         fleet = self._fleet
         eligible = (fleet.tier == TIERS.index(tier)) & fleet.ready
-        slots = np.where(eligible, demand.members, 0).astype(np.int64)
+        slots = np.where(eligible, np.minimum(self._free_slots, demand.members), 0).astype(np.int64)
         if demand.cards:
             slots = np.minimum(slots, self._per_node(suitable) // demand.cards)
         if demand.cpu_milli:
@@ -245,6 +249,7 @@ class _Room:
         self._card_free[ranked] = False
         self._free_cpu[node] -= demand.cpu_milli
         self._free_memory[node] -= demand.memory_bytes
+        self._free_slots[node] -= 1
         cards = tuple(sorted(fleet.card_index[ranked].tolist()))
         return Seat(fleet.nodes[node], TIERS[int(fleet.tier[node])], cards)
 
@@ -254,7 +259,7 @@ class _Room:
         for tier in demand.tiers:
             models = tuple(self._models(demand, tier)) or (demand.model,)
             supplies.extend(self._supply(demand, tier, model) for model in models)
-        return max(supplies, key=lambda s: (s.nodes_ready > 0, min(s.slots_total, demand.members), s.closeness))
+        return max(supplies, key=lambda s: (s.nodes_ready > 0, min(s.slots_bounded, demand.members), s.closeness))
 
     def _supply(self, demand: Demand, tier: Tier, model: int) -> Supply:
         fleet = self._fleet
@@ -264,16 +269,20 @@ class _Room:
         whole, free = self._per_node(suitable), self._per_node(suitable & self._card_free)
         big: Bools = (fleet.cpu_milli >= demand.cpu_milli) & (fleet.memory_bytes >= demand.memory_bytes)
         could: Bools = eligible & big & (whole >= demand.cards)
-        slots_whole = _slots_by_cards(demand, could, whole)
-        slots_free = _slots_by_cards(demand, could, free)
+        by_cards, by_free_cards = _slots_by_cards(demand, could, whole), _slots_by_cards(demand, could, free)
         return Supply(
             tier=tier,
             nodes_known=int(in_tier.sum()),
             nodes_ready=int(eligible.sum()),
             cards_total=int(whole.sum()),
             cards_free=int(free.sum()),
-            slots_total=slots_whole,
-            slots_free_by_cards=slots_free,
+            slots_total=int(by_cards.sum()),
+            slots_free_by_cards=int(by_free_cards.sum()),
+            node_slots=fleet.node_slots,
+            slots_bounded=int(np.minimum(by_cards, fleet.node_slots).sum()),
+            slots_free_bounded=int(np.minimum(by_free_cards, self._free_slots).sum()),
+            node_slots_total=int(could.sum()) * fleet.node_slots,
+            node_slots_free=int(self._free_slots[could].sum()),
             cpu_milli_total=int(fleet.cpu_milli[eligible].sum()),
             cpu_milli_free=int(self._free_cpu[eligible].sum()),
             memory_bytes_total=int(fleet.memory_bytes[eligible].sum()),
@@ -281,11 +290,11 @@ class _Room:
         )
 
 
-def _slots_by_cards(demand: Demand, could: Bools, cards: Ints) -> int:
-    """Members that fit by their cards alone, on the nodes that could hold one when empty."""
+def _slots_by_cards(demand: Demand, could: Bools, cards: Ints) -> Ints:
+    """Members that fit on each node by their cards alone, on the nodes that could hold one when empty."""
     if demand.cards == 0:
-        return int(could.sum()) * demand.members
-    return int((cards[could] // demand.cards).sum())
+        return could * np.int64(demand.members)
+    return could * (cards // demand.cards)
 
 
 def _choose(slots: Ints, free_cards: Ints, demand: Demand) -> dict[int, int] | None:

@@ -25,7 +25,10 @@ class Demand:
 
 @dataclass(frozen=True)
 class Supply:
-    """What a tier holds of one card model; slots count members."""
+    """What a tier holds of one card model; slots count members.
+
+    `slots_total` and `slots_free_by_cards` look at cards alone, the bounded ones also at the `node_slots` of each node.
+    """
 
     tier: Tier
     nodes_known: int
@@ -34,6 +37,11 @@ class Supply:
     cards_free: int
     slots_total: int
     slots_free_by_cards: int
+    node_slots: int
+    slots_bounded: int
+    slots_free_bounded: int
+    node_slots_total: int
+    node_slots_free: int
     cpu_milli_total: int
     cpu_milli_free: int
     memory_bytes_total: int
@@ -42,16 +50,18 @@ class Supply:
     @property
     def closeness(self) -> tuple[int, int, int]:
         """Larger where less is missing."""
-        return self.slots_free_by_cards, self.cards_free, self.nodes_known
+        return self.slots_free_bounded, self.cards_free, self.nodes_known
 
 
 def explain(demand: Demand, supply: Supply) -> Reason:
-    """The constraint that binds, first the hardest: nodes, the size of the fleet, cards, their scatter, the rest."""
+    """The constraint that binds, first the hardest: nodes, size of the fleet, cards, their scatter, slots, the rest."""
     if supply.nodes_ready == 0:
         return _no_nodes(demand, supply)
     where = f"{supply.tier} nodes"
     if supply.slots_total < demand.members:
         return _too_large(demand, supply, where)
+    if supply.slots_bounded < demand.members:
+        return _too_many(demand, supply, where)
     asked = demand.members * demand.cards
     if demand.cards and supply.slots_free_by_cards < demand.members:
         used = supply.cards_total - supply.cards_free
@@ -66,6 +76,8 @@ def explain(demand: Demand, supply: Supply) -> Reason:
                 f"but scattered: only {supply.slots_free_by_cards} members would fit"
             )
         return reason(code, text, "cards", used=used, asked=asked, allowed=supply.cards_total)
+    if supply.slots_free_bounded < demand.members:
+        return _slots_taken(demand, supply, where)
     return _host_bound(demand, supply, where)
 
 
@@ -89,6 +101,26 @@ def _too_large(demand: Demand, supply: Supply, where: str) -> Reason:
     return reason(
         ReasonCode.WAITING_FOR_NODES, text, "members", used=0, asked=demand.members, allowed=supply.slots_total
     )
+
+
+def _too_many(demand: Demand, supply: Supply, where: str) -> Reason:
+    text = (
+        f"asks {demand.members} members, a node takes at most {supply.node_slots}: the {supply.nodes_ready} ready "
+        f"{where} could hold {supply.slots_bounded} even when empty"
+    )
+    return reason(
+        ReasonCode.WAITING_FOR_NODES, text, "slots", used=0, asked=demand.members, allowed=supply.slots_bounded
+    )
+
+
+def _slots_taken(demand: Demand, supply: Supply, where: str) -> Reason:
+    """Cards would do, but too many members are there already."""
+    free, total = supply.node_slots_free, supply.node_slots_total
+    text = f"asks {demand.members} slots, {supply.node_slots} a node: {free} of {total} are free on {where}"
+    if free >= demand.members:
+        text += ", but not beside the free cards"
+    code = ReasonCode.FRAGMENTED if free >= demand.members else ReasonCode.WAITING_FOR_NODES
+    return reason(code, text, "slots", used=total - free, asked=demand.members, allowed=total)
 
 
 def _host_bound(demand: Demand, supply: Supply, where: str) -> Reason:

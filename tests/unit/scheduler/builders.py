@@ -144,9 +144,11 @@ class Node:
         cpu_milli: int = 8000,
         memory_bytes: int = 64 * GB,
         card_bytes: int = 40 * GB,
+        used_slots: int = 0,
     ) -> None:
         self.name = name
         self.tier = tier
+        self.used_slots = used_slots
         self.cards = cards
         self.used = used
         self.ready = ready
@@ -155,7 +157,7 @@ class Node:
         self.card_bytes = card_bytes
 
 
-def fleet(*nodes: Node) -> Fleet:
+def fleet(*nodes: Node, node_slots: int = 64) -> Fleet:
     ordered = sorted(nodes, key=lambda node: node.name)
     models = tuple(sorted({model.casefold() for node in ordered for model in node.cards}))
     cards = [
@@ -173,6 +175,8 @@ def fleet(*nodes: Node) -> Fleet:
         memory_bytes=ints([node.memory_bytes for node in ordered]),
         free_cpu_milli=ints([node.cpu_milli for node in ordered]),
         free_memory_bytes=ints([node.memory_bytes for node in ordered]),
+        node_slots=node_slots,
+        free_slots=ints([node_slots - node.used_slots for node in ordered]),
         models=models,
         card_node=table[:, 0],
         card_index=table[:, 1],

@@ -12,8 +12,8 @@ from tests.unit.scheduler.builders import GB, Ask, Node, fleet, queue, tenants
 C, R, S = Tier.CENTRAL, Tier.REMOTE, Tier.SHARED
 
 
-def run(asks: list[Ask], *nodes: Node, **quotas: int) -> Plan:
-    there = fleet(*nodes)
+def run(asks: list[Ask], *nodes: Node, node_slots: int = 64, **quotas: int) -> Plan:
+    there = fleet(*nodes, node_slots=node_slots)
     return plan(there, queue(there, *asks), tenants(**quotas))
 
 
@@ -144,6 +144,42 @@ def test_processors_and_memory_bind_too() -> None:
     assert (reason.resource, reason.used, reason.asked, reason.allowed) == ("cpu_milli", 2000, 2000, 3000)
 
 
+def test_a_node_takes_a_bounded_number_of_members_however_little_they_ask() -> None:
+    """600 members of one thousandth of a processor once met on one node and starved its heartbeats."""
+    nodes = [Node(f"r{n}", R, used_slots=n) for n in range(3)]
+    decided = run([Ask("j", JobKind.BATCH, cards=0, cpu_milli=1, members=180)], *nodes)
+    seats = where(decided)["j"]
+    assert [seats.count(node.name) for node in nodes] == [64, 63, 53]
+    tiny = [Ask(f"j{n:03}", JobKind.BATCH, cards=0, submitted_us=n) for n in range(70)]
+    assert len(run(tiny, Node("r", R)).placements) == 64
+
+
+@pytest.mark.parametrize(
+    ("ask", "nodes", "wanted"),
+    [
+        (
+            Ask("j", JobKind.BATCH, cards=0, cpu_milli=1, members=600),
+            (Node("a", R), Node("b", R)),
+            (ReasonCode.WAITING_FOR_NODES, 0, 600, 128),
+        ),
+        (
+            Ask("j", JobKind.BATCH, cards=0, members=60),
+            (Node("a", R, used_slots=60), Node("b", R, used_slots=30), Node("c", R, ready=False)),
+            (ReasonCode.WAITING_FOR_NODES, 90, 60, 128),
+        ),
+        (
+            Ask("j", members=2),
+            (Node("a", C, ["H100"] * 2, used_slots=63), Node("b", C, ["H100"], used=[0])),
+            (ReasonCode.FRAGMENTED, 63, 2, 128),
+        ),
+    ],
+)
+def test_slots_that_bind_are_named(ask: Ask, nodes: tuple[Node, ...], wanted: tuple[ReasonCode, int, int, int]) -> None:
+    reason = run([ask], *nodes).stays[0].reason
+    assert reason.resource == "slots"
+    assert (reason.code, reason.used, reason.asked, reason.allowed) == wanted
+
+
 def test_a_job_without_cards_needs_only_a_host() -> None:
     decided = run([Ask("j", JobKind.BATCH, cards=0, cpu_milli=1000)], Node("r", R))
     assert decided.placements[0].seats[0].cards == ()
@@ -217,10 +253,11 @@ nodes_of = st.lists(
 )
 
 
-@given(asks_of, nodes_of, st.data())
-def test_no_card_twice_each_job_once_and_order_of_input_does_not_matter(
+@given(asks_of, nodes_of, st.integers(1, 4), st.data())
+def test_no_card_twice_no_node_over_its_slots_each_job_once_and_order_of_input_does_not_matter(
     drawn: list[tuple[int, JobKind, int, int, str | None, int]],
     drawn_nodes: list[tuple[Tier, list[str], set[int], bool]],
+    node_slots: int,
     data: st.DataObject,
 ) -> None:
     asks = [
@@ -231,12 +268,14 @@ def test_no_card_twice_each_job_once_and_order_of_input_does_not_matter(
         Node(f"n{n}", tier, models, used=sorted(used), ready=ready)
         for n, (tier, models, used, ready) in enumerate(drawn_nodes)
     ]
-    decided = run(asks, *nodes)
+    decided = run(asks, *nodes, node_slots=node_slots)
     given_cards = [(seat.node, card) for p in decided.placements for seat in p.seats for card in seat.cards]
     assert len(given_cards) == len(set(given_cards))
     by_name = {node.name: node for node in nodes}
     assert all(card not in by_name[node].used and by_name[node].ready for node, card in given_cards)
+    seats = [seat.node for p in decided.placements for seat in p.seats]
+    assert all(seats.count(node) <= node_slots for node in by_name)
     answered = [p.job_id for p in decided.placements] + [stay.job_id for stay in decided.stays]
     assert sorted(answered) == [ask.name for ask in asks]
-    again = run(data.draw(st.permutations(asks)), *nodes)
+    again = run(data.draw(st.permutations(asks)), *nodes, node_slots=node_slots)
     assert (where(again), why(again)) == (where(decided), why(decided))
