@@ -315,6 +315,7 @@ class CallSubscriber(CoreSubscriber):
         self._subscribed = asyncio.Event()
 
     async def _create_subscription(self) -> None:
+        self.running = True  # FastStream says so only afterwards, and drops what comes before
         self._serving = self._hands.start(self._serve())
         if self.tap.gate.is_open:
             await self._subscribed.wait()

@@ -117,21 +117,21 @@ async def submit_raw(client: Client, data: bytes, **changes: str | None) -> int:
 
 
 async def new_pool(dsn: str, service: str = SERVICE) -> Pool:
-    """A pool on a fresh database, with the bus's tables and one table `effects (id text)`."""
+    """A pool on a fresh database, with the bus's tables and one table `effects (id, name)`."""
     admin = await connect_once(dsn)
     await admin.execute(f"CREATE SCHEMA IF NOT EXISTS {service}")
     await admin.close()
     pool = await connect(dsn, service)
     await migrate(pool, service)
     async with pool.acquire() as connection:
-        await connection.execute("CREATE TABLE IF NOT EXISTS effects (id text, name text)")
+        await connection.execute("CREATE TABLE IF NOT EXISTS effects (id text, name text, number bigserial)")
     return pool
 
 
 async def effects(pool: Pool) -> list[str]:
-    """The names of the jobs whose effect has committed, in order of commit."""
+    """The names of the jobs whose effect has committed, in the order of their insertion."""
     async with pool.acquire() as connection:
-        return [str(row["name"]) for row in await connection.fetch("SELECT name FROM effects ORDER BY ctid")]
+        return [str(row["name"]) for row in await connection.fetch("SELECT name FROM effects ORDER BY number")]
 
 
 async def record(tx: Tx[Connection], event: Event[JobSpec]) -> None:
