@@ -104,7 +104,7 @@ async def test_pages_of_large_nodes_stay_below_the_limit_of_a_reply(stage: Stage
 async def test_foreign_cursor_is_refused(stage: Stage) -> None:
     await stage.join("a")
     with pytest.raises(Problem, match="pass the cursor of the page before") as caught:
-        await stage.page("no such\0name")
+        await stage.page("No Such Name")
     assert caught.value.code is ProblemCode.INVALID
 
 
