@@ -21,6 +21,7 @@ from typing import Self
 
 import psutil
 
+from deploy.local.ports import free_port
 from deploy.local.users import NAME as POSTGRES_USER
 from deploy.local.users import ensure_user
 from tests.waiting import until_sync
@@ -28,13 +29,6 @@ from tests.waiting import until_sync
 SCRIPTS = Path(sys.executable).parent
 STOP_TIMEOUT_S = 10.0
 START_TIMEOUT_S = 60.0
-
-
-def free_port() -> int:
-    """A TCP port of the loopback that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def listening(port: int) -> bool:

@@ -14,6 +14,7 @@ from deploy.local.errors import StackError
 LOOPBACK = "127.0.0.1"
 FIRST, LAST = 20000, 31999
 TRIES = 200
+_GIVEN: set[int] = set()
 
 PORTS = (
     "nats",
@@ -45,6 +46,13 @@ def choose_ports(told: Mapping[str, int], kept: Mapping[str, int]) -> dict[str, 
             if name not in chosen:
                 chosen[name] = next(port for port in _candidates(kept.get(name)) if _hold(held, port))
     return {name: chosen[name] for name in PORTS}
+
+
+def free_port() -> int:
+    """A port that is free now, in the range where no outgoing connection begins, and never given before here."""
+    port = next(port for port in _candidates(None) if port not in _GIVEN and is_free(port))
+    _GIVEN.add(port)
+    return port
 
 
 def is_free(port: int) -> bool:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
+from deploy.local.ports import free_port
 from libs.objects import (
     ChangedError,
     Created,
@@ -26,7 +27,7 @@ from libs.objects import (
 )
 from libs.objects.wire import connect
 from tests.objects.proxy import Faults, S3Proxy
-from tests.servers import SeaweedServer, free_port
+from tests.servers import SeaweedServer
 
 BUCKET = "objects-test"
 
