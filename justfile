@@ -47,7 +47,7 @@ gates:
 # everything CI runs: the checks, then unit, bus and end-to-end tests
 test: lint types imports migrations
     python -m contracts.generate --check
-    python -m pytest tests --durations=15 --numprocesses=3 --dist=loadfile --no-loadscope-reorder
+    python -m pytest tests --durations=15 --numprocesses=2 --dist=loadfile --no-loadscope-reorder
 
 # tests of cores and of code that needs no server
 test-unit *ARGS:
