@@ -192,6 +192,7 @@ async def test_tenant_unlike_the_subject_is_refused(stranger: Stranger) -> None:
 async def test_job_id_used_again(stranger: Stranger) -> None:
     body = stranger.body()
     await stranger.send(body)
+    await stranger.running.until(body["job_id"], lambda _: True, what="the first body to be the job")
     refusal = await stranger.refused(await stranger.send({**body, "name": "another"}))
     assert refusal.reason.code is ReasonCode.JOB_ID_REUSED
     assert refusal.job_id == body["job_id"]
