@@ -79,6 +79,14 @@ class AttemptSaved(AttemptRef):
     saved_at: Utc
 
 
+class AttemptUnsaved(AttemptRef):
+    """One member could not bring its shard of `step` to the store; it tries on by itself for as long as it lives."""
+
+    step: Count
+    message: Text
+    failed_at: Utc
+
+
 class AttemptHung(AttemptRef):
     """No progress for longer than the job allows; the agent stops the attempt."""
 

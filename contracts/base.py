@@ -21,6 +21,7 @@ from pydantic import (
 MAX_BODY_BYTES = 1024 * 1024
 MAX_REPLY_BYTES = 512 * 1024
 MAX_ATTRIBUTE_CHARS = 1024
+PAGE_LIMIT = 100
 NAME_PATTERN = r"^[a-z0-9-]{1,63}$"
 UUID_PATTERN = r"^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"
 RFC3339_PATTERN = r"^\d{4}-\d{2}-\d{2}[Tt]\d{2}:\d{2}:\d{2}(\.\d{1,9})?([Zz]|[+-]\d{2}:\d{2})$"
@@ -59,6 +60,8 @@ Utc = Annotated[
 Count = Annotated[int, Field(ge=0, le=INT64_MAX)]
 Positive = Annotated[int, Field(ge=1, le=INT64_MAX)]
 Seconds = Annotated[int, Field(ge=1, le=366 * 24 * 3600)]
+PageLimit = Annotated[int, Field(ge=1, le=PAGE_LIMIT)]
+Cursor = Annotated[str, Field(max_length=256)]
 
 
 class Model(BaseModel):

@@ -5,145 +5,46 @@ the tables below. Read `MESSAGES` top to bottom for the whole language.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from enum import StrEnum
-from typing import Generic, Literal, TypeVar, cast
+from typing import TypeVar, cast
 
-from contracts import attempts, checkpoints, deadletters, jobs, nodes, requests, transfers, work
+from contracts import (
+    alerts,
+    attempts,
+    checkpoints,
+    deadletters,
+    invoices,
+    jobs,
+    nodes,
+    requests,
+    transfers,
+    usage,
+    work,
+)
 from contracts.base import Model
+from contracts.rows import (
+    AGENT,
+    ALERTING,
+    BILLING,
+    CHECKPOINT,
+    DAY_S,
+    EVERY_SERVICE,
+    INVENTORY,
+    METERING,
+    OPERATOR,
+    SCHEDULER,
+    SERVICES,
+    TENANT,
+    TRANSFER,
+    Consumer,
+    Key,
+    Kind,
+    Message,
+    Request,
+    Stream,
+)
+from contracts.rows import NO_KEY as NO_KEY  # noqa: PLC0414 - whoever has the registry has the words of its rows
 
 M = TypeVar("M", bound=Model, covariant=True)
-R = TypeVar("R", bound=Model, covariant=True)
-
-DAY_S = 24 * 3600
-NO_KEY = "_"
-
-
-class Kind(StrEnum):
-    """Commands are imperative and wait in a work queue; events are in past tense and can be replayed."""
-
-    COMMAND = "command"
-    EVENT = "event"
-
-
-class Key(StrEnum):
-    """What the last token of the subject names."""
-
-    TENANT = "tenant"
-    NODE = "node"
-    CONSUMER = "consumer"
-    NONE = "none"
-
-
-def placeholder(key: Key) -> str:
-    """How the last token is written in templates: `{tenant}`, or `_` where there is no key."""
-    return NO_KEY if key is Key.NONE else f"{{{key.value}}}"
-
-
-TENANT = "tenant"
-OPERATOR = "operator"
-AGENT = "agent"
-INVENTORY = "inventory"
-SCHEDULER = "scheduler"
-CHECKPOINT = "checkpoint"
-TRANSFER = "transfer"
-EVERY_SERVICE = "every-service"
-
-SERVICES = (INVENTORY, SCHEDULER, CHECKPOINT, TRANSFER)
-
-
-@dataclass(frozen=True)
-class Stream:
-    """One JetStream stream. `dedup_s` is short where outsiders publish: the inbox is the truth, not the window."""
-
-    name: str
-    retention: Literal["workqueue", "limits"]
-    max_age_s: int
-    dedup_s: float
-    storage: Literal["file", "memory"] = "file"
-    newest_only: bool = False
-
-
-@dataclass(frozen=True)
-class Consumer:
-    """Who reads a message. One durable per service and message; `per_node` makes one for each node of the fleet.
-
-    `batch` is the number of messages taken in one transaction; 1 means a transaction each. `ack_wait_s` is how long a
-    delivery lost with its connection stays away; libs.bus keeps what is being handled alive, however long it takes.
-    """
-
-    service: str
-    batch: int = 1
-    ack_wait_s: float = 10.0
-    per_node: bool = False
-
-
-@dataclass(frozen=True)
-class Message(Generic[M]):
-    """One message of the language, version 1.
-
-    `producers` may publish it; the first is the owner. `readers` read it without a durable (tools and tenants).
-    """
-
-    domain: str
-    name: str
-    kind: Kind
-    key: Key
-    stream: Stream
-    model: type[M]
-    producers: tuple[str, ...]
-    consumers: tuple[Consumer, ...] = ()
-    readers: tuple[str, ...] = ()
-    status: Literal["draft", "stable"] = "draft"
-    version: int = 1
-
-    @property
-    def id(self) -> str:
-        """`jobs.submit.v1`: names the schema file and the examples."""
-        return f"{self.domain}.{self.name}.v{self.version}"
-
-    @property
-    def type(self) -> str:
-        """The CloudEvents type."""
-        return f"io.farside.{self.id}"
-
-    def subject(self, key: str) -> str:
-        """The subject of this message for one key (or `*`)."""
-        return f"{self.domain}.v{self.version}.{self.name}.{key}"
-
-    @property
-    def template(self) -> str:
-        """The subject with its key as a placeholder: for span names, metrics and documents."""
-        return self.subject(placeholder(self.key))
-
-
-@dataclass(frozen=True)
-class Request(Generic[M, R]):
-    """One request with its reply. A `query` only reads; a `call` may change state and is safe to repeat."""
-
-    verb: Literal["query", "call"]
-    service: str
-    name: str
-    key: Key
-    model: type[M]
-    reply: type[R]
-    callers: tuple[str, ...]
-    status: Literal["draft", "stable"] = "draft"
-
-    @property
-    def id(self) -> str:
-        """`query.scheduler.jobs.v1`: names the schema files."""
-        return f"{self.verb}.{self.service}.{self.name}.v1"
-
-    def subject(self, key: str) -> str:
-        """The subject of this request for one key (or `*`)."""
-        return f"{self.verb}.v1.{self.service}.{self.name}.{key}"
-
-    @property
-    def template(self) -> str:
-        """The subject with its key as a placeholder."""
-        return self.subject(placeholder(self.key))
-
 
 JOBS_CMD = Stream("JOBS_CMD", "workqueue", max_age_s=7 * DAY_S, dedup_s=0.1)
 JOBS = Stream("JOBS", "limits", max_age_s=30 * DAY_S, dedup_s=120)
@@ -154,6 +55,9 @@ ATTEMPTS = Stream("ATTEMPTS", "limits", max_age_s=7 * DAY_S, dedup_s=120)
 CHECKPOINTS = Stream("CHECKPOINTS", "limits", max_age_s=30 * DAY_S, dedup_s=120)
 TRANSFERS_CMD = Stream("TRANSFERS_CMD", "workqueue", max_age_s=7 * DAY_S, dedup_s=0.1)
 TRANSFERS = Stream("TRANSFERS", "limits", max_age_s=30 * DAY_S, dedup_s=120)
+USAGE = Stream("USAGE", "limits", max_age_s=62 * DAY_S, dedup_s=120)
+INVOICES = Stream("INVOICES", "limits", max_age_s=400 * DAY_S, dedup_s=120)
+ALERTS = Stream("ALERTS", "limits", max_age_s=90 * DAY_S, dedup_s=120)
 DEADLETTERS = Stream("DEADLETTERS", "limits", max_age_s=90 * DAY_S, dedup_s=120)
 REPLAYS = Stream("REPLAYS", "workqueue", max_age_s=7 * DAY_S, dedup_s=120)
 ADVISORIES = Stream("ADVISORIES", "limits", max_age_s=30 * DAY_S, dedup_s=120)
@@ -168,6 +72,9 @@ STREAMS = (
     CHECKPOINTS,
     TRANSFERS_CMD,
     TRANSFERS,
+    USAGE,
+    INVOICES,
+    ALERTS,
     DEADLETTERS,
     REPLAYS,
     ADVISORIES,
@@ -187,8 +94,8 @@ def _job_event(name: str, model: type[M], *consumers: Consumer) -> Message[M]:
     return Message("jobs", name, Kind.EVENT, Key.TENANT, JOBS, model, (SCHEDULER,), consumers, readers)
 
 
-def _node_event(name: str) -> Message[nodes.NodeState]:
-    consumers = (Consumer(SCHEDULER),)
+def _node_event(name: str, *others: Consumer) -> Message[nodes.NodeState]:
+    consumers = (Consumer(SCHEDULER), *others)
     return Message("nodes", name, Kind.EVENT, Key.NODE, NODES, nodes.NodeState, (INVENTORY,), consumers, (OPERATOR,))
 
 
@@ -196,9 +103,18 @@ def _attempt_event(name: str, model: type[M], *consumers: Consumer) -> Message[M
     return Message("attempts", name, Kind.EVENT, Key.NODE, ATTEMPTS, model, (AGENT,), consumers, (OPERATOR,))
 
 
-def _checkpoint_event(name: str, model: type[M]) -> Message[M]:
+def _checkpoint_event(name: str, model: type[M], *consumers: Consumer) -> Message[M]:
     readers = (TENANT, OPERATOR)
-    return Message("checkpoints", name, Kind.EVENT, Key.TENANT, CHECKPOINTS, model, (CHECKPOINT,), (), readers)
+    return Message("checkpoints", name, Kind.EVENT, Key.TENANT, CHECKPOINTS, model, (CHECKPOINT,), consumers, readers)
+
+
+def _usage_event(name: str, model: type[M]) -> Message[M]:
+    readers = (TENANT, OPERATOR)
+    return Message("usage", name, Kind.EVENT, Key.TENANT, USAGE, model, (METERING,), (Consumer(BILLING),), readers)
+
+
+def _alert_event(name: str) -> Message[alerts.Alert]:
+    return Message("alerts", name, Kind.EVENT, Key.NONE, ALERTS, alerts.Alert, (ALERTING,), (), (OPERATOR,))
 
 
 _OFFERER = (TENANT, OPERATOR)
@@ -212,12 +128,12 @@ JOBS_ACCEPTED = _job_event("accepted", jobs.JobState)
 JOBS_REJECTED = _job_event("rejected", jobs.JobRejected)
 JOBS_HELD = _job_event("held", jobs.JobState)
 JOBS_WAITING = _job_event("waiting", jobs.JobState)
-JOBS_PLACED = _job_event("placed", jobs.JobState)
+JOBS_PLACED = _job_event("placed", jobs.JobState, Consumer(METERING))
 JOBS_STARTING = _job_event("starting", jobs.JobState)
 JOBS_RUNNING = _job_event("running", jobs.JobState)
 JOBS_STOPPING = _job_event("stopping", jobs.JobState)
 JOBS_UNREACHABLE = _job_event("unreachable", jobs.JobState)
-JOBS_FINISHED = _job_event("finished", jobs.JobState, Consumer(CHECKPOINT))
+JOBS_FINISHED = _job_event("finished", jobs.JobState, Consumer(CHECKPOINT), Consumer(ALERTING))
 
 NODES_ANNOUNCED = Message(
     "nodes", "announced", Kind.EVENT, Key.NODE, NODES, nodes.NodeAnnounced, (AGENT,), (Consumer(INVENTORY),)
@@ -228,8 +144,8 @@ NODES_HEARTBEAT = Message(
 NODES_TICK = Message("nodes", "tick", Kind.EVENT, Key.NONE, HEARTBEATS, nodes.ClockTick, (INVENTORY,), (), (INVENTORY,))
 NODES_GRADED = _node_event("graded")
 NODES_SUSPECT = _node_event("suspect")
-NODES_LOST = _node_event("lost")
-NODES_RETURNED = _node_event("returned")
+NODES_LOST = _node_event("lost", Consumer(ALERTING))
+NODES_RETURNED = _node_event("returned", Consumer(ALERTING))
 
 WORK_RUN = _command("work", "run", Key.NODE, WORK_CMD, work.WorkRun, (SCHEDULER,), Consumer(AGENT, per_node=True))
 WORK_STOP = _command("work", "stop", Key.NODE, WORK_CMD, work.WorkStop, (SCHEDULER,), Consumer(AGENT, per_node=True))
@@ -238,12 +154,13 @@ ATTEMPTS_STARTED = _attempt_event("started", attempts.AttemptStarted, Consumer(S
 ATTEMPTS_PROGRESSED = _attempt_event("progressed", attempts.AttemptProgressed, Consumer(SCHEDULER, batch=256))
 ATTEMPTS_READY = _attempt_event("ready", attempts.AttemptReady, Consumer(SCHEDULER))
 ATTEMPTS_SAVED = _attempt_event("saved", attempts.AttemptSaved, Consumer(CHECKPOINT, ack_wait_s=30))
+ATTEMPTS_UNSAVED = _attempt_event("unsaved", attempts.AttemptUnsaved, Consumer(CHECKPOINT))
 ATTEMPTS_HUNG = _attempt_event("hung", attempts.AttemptHung, Consumer(SCHEDULER))
 ATTEMPTS_EXITED = _attempt_event("exited", attempts.AttemptExited, Consumer(SCHEDULER))
 
-CHECKPOINTS_COMMITTED = _checkpoint_event("committed", checkpoints.CheckpointCommitted)
-CHECKPOINTS_FAILED = _checkpoint_event("failed", checkpoints.CheckpointFailed)
-CHECKPOINTS_RESTORED = _checkpoint_event("restored", checkpoints.CheckpointRestored)
+CHECKPOINTS_COMMITTED = _checkpoint_event("committed", checkpoints.CheckpointCommitted, Consumer(ALERTING))
+CHECKPOINTS_FAILED = _checkpoint_event("failed", checkpoints.CheckpointFailed, Consumer(ALERTING))
+CHECKPOINTS_RESTORED = _checkpoint_event("restored", checkpoints.CheckpointRestored, Consumer(METERING))
 CHECKPOINTS_EXPIRED = _checkpoint_event("expired", checkpoints.CheckpointExpired)
 
 TRANSFERS_REQUEST = _command(
@@ -277,6 +194,35 @@ TRANSFERS_FAILED = Message(
     (),
     (TENANT, OPERATOR),
 )
+
+USAGE_MEASURED = Message(
+    "usage",
+    "measured",
+    Kind.EVENT,
+    Key.NODE,
+    USAGE,
+    usage.UsageMeasured,
+    (AGENT,),
+    (Consumer(METERING, batch=256),),
+    (OPERATOR,),
+)
+USAGE_ROLLED_UP = _usage_event("rolled_up", usage.UsageRolledUp)
+USAGE_PERIOD_CLOSED = _usage_event("period_closed", usage.UsagePeriodClosed)
+
+INVOICES_ISSUED = Message(
+    "invoices",
+    "issued",
+    Kind.EVENT,
+    Key.TENANT,
+    INVOICES,
+    invoices.Invoice,
+    (BILLING,),
+    (),
+    (TENANT, OPERATOR),
+)
+
+ALERTS_FIRED = _alert_event("fired")
+ALERTS_RESOLVED = _alert_event("resolved")
 
 DEADLETTERED = Message(
     "deadletters",
@@ -322,6 +268,28 @@ QUERY_DATASETS = Request(
 QUERY_DATASET = Request(
     "query", TRANSFER, "dataset", Key.NODE, requests.DatasetLookup, transfers.TransferCompleted, (AGENT,)
 )
+QUERY_HOLDINGS = Request(
+    "query", SCHEDULER, "holdings", Key.TENANT, requests.HoldingsQuery, requests.HoldingsPage, (METERING, OPERATOR)
+)
+QUERY_USAGE = Request("query", METERING, "usage", Key.TENANT, usage.UsageQuery, usage.UsagePage, (TENANT, OPERATOR))
+QUERY_SAMPLES = Request(
+    "query", METERING, "samples", Key.TENANT, usage.SamplesQuery, usage.SamplesPage, (TENANT, OPERATOR)
+)
+QUERY_REFUSED = Request(
+    "query", METERING, "refused", Key.TENANT, usage.RefusedQuery, usage.RefusedPage, (TENANT, OPERATOR)
+)
+QUERY_ROLLUPS = Request(
+    "query", METERING, "rollups", Key.TENANT, usage.RollUpsQuery, usage.RollUpsPage, (TENANT, OPERATOR)
+)
+QUERY_INVOICES = Request(
+    "query", BILLING, "invoices", Key.TENANT, invoices.InvoicesQuery, invoices.InvoicesPage, (TENANT, OPERATOR)
+)
+QUERY_LINES = Request(
+    "query", BILLING, "lines", Key.TENANT, invoices.LinesQuery, invoices.LinesPage, (TENANT, OPERATOR)
+)
+QUERY_ALERTS = Request("query", ALERTING, "alerts", Key.NONE, alerts.AlertsQuery, alerts.AlertsPage, (OPERATOR,))
+CALL_CLOSE = Request("call", METERING, "close", Key.TENANT, usage.CloseRequest, usage.CloseReply, (OPERATOR,))
+CALL_RESOLVE = Request("call", ALERTING, "resolve", Key.NONE, alerts.ResolveRequest, alerts.ResolveReply, (OPERATOR,))
 CALL_RELEASE = Request(
     "call", INVENTORY, "release", Key.NONE, requests.BreakerRelease, requests.BreakerReleased, (OPERATOR,)
 )
@@ -338,9 +306,19 @@ REQUESTS: tuple[Request[Model, Model], ...] = (
     QUERY_CHECKPOINTS,
     QUERY_DATASETS,
     QUERY_DATASET,
+    QUERY_HOLDINGS,
+    QUERY_USAGE,
+    QUERY_SAMPLES,
+    QUERY_REFUSED,
+    QUERY_ROLLUPS,
+    QUERY_INVOICES,
+    QUERY_LINES,
+    QUERY_ALERTS,
     CALL_RELEASE,
     CALL_CLAIM,
     CALL_RESTORE,
+    CALL_CLOSE,
+    CALL_RESOLVE,
 )
 
 

@@ -6,16 +6,11 @@ from typing import Annotated
 from pydantic import Field
 
 from contracts.attempts import Binding, Shard
-from contracts.base import Count, Label, Model, Name, Reason, Text, Utc, Uuid
+from contracts.base import PAGE_LIMIT, Count, Cursor, Label, Model, Name, PageLimit, Reason, Text, Utc, Uuid
 from contracts.checkpoints import CheckpointCommitted
 from contracts.jobs import JobPhase, JobState
 from contracts.nodes import NodeState
 from contracts.transfers import TransferCompleted
-
-PAGE_LIMIT = 100
-
-PageLimit = Annotated[int, Field(ge=1, le=PAGE_LIMIT)]
-Cursor = Annotated[str, Field(max_length=256)]
 
 
 class ProblemCode(StrEnum):
@@ -195,3 +190,29 @@ class DatasetLookup(Model):
     tenant: Name
     name: Name
     version: Name
+
+
+class HoldingsQuery(Model):
+    """The admission ledger of some jobs of the tenant in the subject (`_`: of any)."""
+
+    job_ids: Annotated[list[Uuid], Field(min_length=1, max_length=PAGE_LIMIT)]
+    cursor: Cursor | None = None
+
+
+class Holding(Model):
+    """Cards held by one member of an attempt, by the scheduler's clock: from its claim until its end is known."""
+
+    job_id: Uuid
+    tenant: Name
+    attempt: Annotated[int, Field(ge=1)]
+    member: Count
+    cards: Count
+    held_from: Utc
+    held_to: Utc | None = None
+
+
+class HoldingsPage(Model):
+    """In the order of job, attempt, member; `cursor` is None on the last page."""
+
+    holdings: list[Holding]
+    cursor: Cursor | None = None

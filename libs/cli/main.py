@@ -17,6 +17,10 @@ COMMANDS = {
     "why": "libs.cli.why:why",
     "dataset": "libs.cli.datasets:dataset",
     "checkpoint": "libs.cli.checkpoints:checkpoint",
+    "usage": "libs.cli.usage:usage",
+    "bill": "libs.cli.bills:bill",
+    "alerts": "libs.cli.alerts:alerts",
+    "trace": "libs.cli.trace:trace",
     "deadletter": "libs.cli.deadletters:deadletter",
     "breaker": "libs.cli.breaker:breaker",
 }
@@ -32,6 +36,10 @@ SUMMARIES = {
     "why": "Say why a job waits, was refused or ended.",
     "dataset": "Put a dataset version into object storage; list those there.",
     "checkpoint": "List the committed checkpoints of a job.",
+    "usage": "Show what was used, what of it is billed, and the scheduler's ledger beside it.",
+    "bill": "Close a tenant's usage, list and show invoices, prove one from its samples.",
+    "alerts": "List alerts and what became of telling them; resolve one by hand.",
+    "trace": "Show a job's journey from its submission to its invoice as a waterfall.",
     "deadletter": "List, show and replay messages that could not be processed.",
     "breaker": "Release the jobs of nodes that fell silent together.",
 }
