@@ -1,4 +1,4 @@
-"""Farside's own processes: the four services and the agents of the declared nodes."""
+"""Farside's own processes: the services and the agents of the declared nodes."""
 
 import json
 import os
@@ -9,11 +9,12 @@ from importlib.metadata import version
 from pathlib import Path
 
 from contracts.nodes import NodePhase
-from contracts.registry import SCHEDULER
+from contracts.registry import BILLING, SCHEDULER
 from deploy.local.bus import Bus
 from deploy.local.config import BUCKET, Config
-from deploy.local.fleet import Node
+from deploy.local.fleet import RATES_DIR, Node
 from deploy.local.part import Part, Phase
+from deploy.local.ports import LOOPBACK, metrics_port
 from deploy.local.process import Command
 from libs.db import service_dsn
 
@@ -42,6 +43,8 @@ def service(config: Config, name: str, bus: Bus, overrides: Overrides) -> Part:
     }
     if name == SCHEDULER:
         env["FARSIDE_TENANTS"] = str(overrides.tenants)
+    if name == BILLING:
+        env["FARSIDE_RATES"] = str(RATES_DIR)
 
     async def probe() -> bool:
         return await bus.status(name) is not None
@@ -52,7 +55,7 @@ def service(config: Config, name: str, bus: Bus, overrides: Overrides) -> Part:
         after=("provision",),
         command=_python(config, name, f"services.{name}", env, overrides),
         probe=probe,
-        detail=f"role {name}",
+        detail=f"role {name}, metrics at {LOOPBACK}:{config.ports[metrics_port(name)]}",
         version=VERSION,
     )
 
@@ -115,7 +118,10 @@ def _python(config: Config, part: str, module: str, env: Mapping[str, str], over
         "FARSIDE_S3_SECRET_KEY": config.secrets["s3-secret"],
         "FARSIDE_S3_BUCKET": BUCKET,
         "FARSIDE_VERSION": VERSION,
+        "FARSIDE_TRACE_DIR": str(config.traces),
     }
+    if metrics_port(part) in config.ports:
+        shared["FARSIDE_METRICS_PORT"] = str(config.ports[metrics_port(part)])
     own = overrides.part_env.get(part, {})
     variables = {**inherited, **shared, **env, **overrides.env, **own}
     return Command([sys.executable, "-m", module], variables)

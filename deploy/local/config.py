@@ -84,6 +84,11 @@ class Config:
         """The log of a part."""
         return self.directory / "logs" / f"{part}.log"
 
+    @property
+    def traces(self) -> Path:
+        """Where every process writes its spans, as OTLP JSON."""
+        return self.directory / "traces"
+
     def node_dir(self, node: str) -> Path:
         """The state of a node's agent."""
         return self.directory / "nodes" / node

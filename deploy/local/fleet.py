@@ -1,4 +1,4 @@
-"""What the local stack consists of: the nodes of its fleet, the names of its parts, its tenants."""
+"""What the local stack consists of: the nodes of its fleet, the names of its parts, its tenants and rates."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,6 +8,7 @@ from contracts.registry import SERVICES
 
 REPOSITORY = Path(__file__).parents[2]
 TENANTS_DIR = Path(__file__).with_name("tenants")
+RATES_DIR = Path(__file__).with_name("rates")
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,20 @@ import secrets
 import socket
 from collections.abc import Iterator, Mapping
 
+from contracts.registry import SERVICES
 from deploy.local.errors import StackError
+from deploy.local.fleet import NODES
 
 LOOPBACK = "127.0.0.1"
 FIRST, LAST = 20000, 31999
 TRIES = 200
 _GIVEN: set[int] = set()
+
+
+def metrics_port(part: str) -> str:
+    """The name of the port at which a service or an agent shows its metrics."""
+    return f"{part}-metrics"
+
 
 PORTS = (
     "nats",
@@ -31,6 +39,7 @@ PORTS = (
     "seaweed-volume-grpc",
     "seaweed-filer",
     "seaweed-filer-grpc",
+    *(metrics_port(part) for part in (*SERVICES, *(node.name for node in NODES))),
 )
 
 
