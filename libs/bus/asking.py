@@ -85,8 +85,8 @@ class Asker:
         return ask
 
     async def _ask(self, request: Request[M, R], body: M, key: str, timeout_s: float) -> R:
-        trace = context.current() or context.new_root()
-        headers = {CONTENT_TYPE: JSON, CALLER_HEADER: self._name, **trace.headers()}
+        trace = context.current()
+        headers = {CONTENT_TYPE: JSON, CALLER_HEADER: self._name, **({} if trace is None else trace.headers())}
         data = body.model_dump_json().encode()
         answer = await self._connection.request(request.subject(key), data, timeout=timeout_s, headers=headers)
         try:

@@ -110,7 +110,7 @@ class Client:
             incarnation=incarnation,
             time=self._clock.now(),
         )
-        row = make_row(message, body, key, envelope, context.current() or context.new_root())
+        row = make_row(message, body, key, envelope, context.current())
         ack = await self.js.publish(
             row.subject, row.data, timeout=timeout_s, stream=row.stream, headers=dict(row.headers)
         )

@@ -55,8 +55,7 @@ class Tx(Generic[C]):
             incarnation=incarnation,
             time=self.clock.now(),
         )
-        trace = context.current() or context.new_root()
-        self.rows.append(make_row(message, body, key, envelope, trace))
+        self.rows.append(make_row(message, body, key, envelope, context.current()))
         return envelope.id
 
 

@@ -120,7 +120,7 @@ class Work(Generic[C]):
 
     async def one(self, route: Route[C], message: Msg, call: Callable[[Tx[C], Any], Awaitable[None]]) -> None:
         """Bring one message to its outcome. `call` runs the route's handler."""
-        with context.use(context.from_headers({k.lower(): v for k, v in (message.headers or {}).items()})):
+        with context.use(context.from_headers(message.headers or {})):
             decoded = read(route, message)
             await self._settle(route, message, lambda: self._single(route, message, decoded, call))
 

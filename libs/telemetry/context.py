@@ -1,11 +1,10 @@
-"""The trace context of what is being handled now.
+"""The trace context of what is being handled now, and the words that go with its log lines.
 
 `life` is the life cycle a message belongs to (`ce-traceparent`, begun where a job is submitted and kept to its end);
-`hop` is the step that caused it (`traceparent`). Both are W3C traceparents. Incoming messages set the context, rows
-of the outbox store it, and the relay publishes with what was stored.
+`hop` is the step that caused it (`traceparent`). Both are W3C traceparents of one trace. Incoming messages set the
+context, rows of the outbox store it, and the relay publishes under what was stored.
 """
 
-import os
 import re
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
@@ -14,9 +13,7 @@ from dataclasses import dataclass
 
 LIFE_HEADER = "ce-traceparent"
 HOP_HEADER = "traceparent"
-_TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
-TRACE_ID_BYTES = 16
-SPAN_ID_BYTES = 8
+_TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
 
 
 @dataclass(frozen=True)
@@ -32,6 +29,7 @@ class Trace:
 
 
 _current: ContextVar[Trace | None] = ContextVar("trace", default=None)
+_fields: ContextVar[Mapping[str, str | int]] = ContextVar("fields")
 
 
 def current() -> Trace | None:
@@ -39,13 +37,19 @@ def current() -> Trace | None:
     return _current.get()
 
 
+def trace_id(traceparent: str) -> str:
+    """The 32 hex digits of the trace that a traceparent belongs to."""
+    return traceparent.split("-")[1]
+
+
 def from_headers(headers: Mapping[str, str]) -> Trace | None:
-    """The context that headers (names in lower case) carry, or None. A lone traceparent serves as both.
+    """The context that headers carry, their names in any case, or None. A lone traceparent serves as both.
 
     What is no traceparent is passed over: it would be kept with the job and sent on with each of its messages.
     """
-    hop = _valid(headers.get(HOP_HEADER))
-    life = _valid(headers.get(LIFE_HEADER)) or hop
+    lower = {name.lower(): value for name, value in headers.items()}
+    hop = _valid(lower.get(HOP_HEADER))
+    life = _valid(lower.get(LIFE_HEADER)) or hop
     return Trace(life, hop or life) if life else None
 
 
@@ -63,14 +67,23 @@ def use(trace: Trace | None) -> Generator[None, None, None]:
         _current.reset(token)
 
 
-def root(trace_id: bytes, span_id: bytes) -> Trace:
-    """A new life cycle. The flags say sampled (01) and random id (02)."""
-    assert len(trace_id) == TRACE_ID_BYTES
-    assert len(span_id) == SPAN_ID_BYTES
-    traceparent = f"00-{trace_id.hex()}-{span_id.hex()}-03"
-    return Trace(traceparent, traceparent)
+def fields() -> Mapping[str, str | int]:
+    """What every log line of this context says besides: the trace, and what was bound."""
+    trace = current()
+    bound = _fields.get({})
+    return bound if trace is None else {"trace": trace_id(trace.hop), **bound}
 
 
-def new_root() -> Trace:
-    """A life cycle that begins here."""
-    return root(os.urandom(TRACE_ID_BYTES), os.urandom(SPAN_ID_BYTES))
+def bind(values: Mapping[str, str | int]) -> None:
+    """Have the log lines of this context say `values`, to the end of the `binding` block around."""
+    _fields.set({**_fields.get({}), **values})
+
+
+@contextmanager
+def binding() -> Generator[None, None, None]:
+    """What is bound inside the block ends with it."""
+    token = _fields.set(_fields.get({}))
+    try:
+        yield
+    finally:
+        _fields.reset(token)

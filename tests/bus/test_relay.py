@@ -185,7 +185,7 @@ async def _say_and_fail(app: PgApp) -> None:
 async def test_pitfall_30_the_trace_of_the_handler_travels_with_its_rows(
     hub: NatsServer, client: Client, pool: Pool
 ) -> None:
-    trace = context.root(b"t" * 16, b"s" * 8)
+    trace = context.Trace(f"00-{'74' * 16}-{'73' * 8}-03", f"00-{'74' * 16}-{'75' * 8}-03")
     app = new_app(hub.url, pool)
     async with running(app):
         with context.use(trace):
