@@ -57,9 +57,9 @@ class Invoice(Model):
 class InvoiceLine(Model):
     """One line: a job's usage of one item on one kind of card at one price.
 
-    `quantity` is in the item's own unit, `unit_price_micro` for one `unit` (GPU hour, GiB hour). `amount` is exact in
-    the currency, `amount_micro` is it rounded once, half to even. `amount_minor` parts add up to the invoice's
-    `total_minor` (largest remainder).
+    `quantity` is in the item's own unit, `unit_price_micro` for one `unit` (GPU hour, GiB hour). `amount` is in the
+    currency, to 30 decimals (a ninth of an hour has no end); `amount_micro` is the exact amount rounded once, half to
+    even. `amount_minor` parts add up to the invoice's `total_minor` (largest remainder).
     """
 
     line: Positive
@@ -114,7 +114,8 @@ class LinesQuery(Model):
 
 
 class LinesPage(Model):
-    """`cursor` is None on the last page."""
+    """`rate_card_text`, the file of the invoice's digest, is on the first page only; `cursor` is None on the last."""
 
     lines: list[InvoiceLine]
+    rate_card_text: str | None = None
     cursor: Cursor | None = None

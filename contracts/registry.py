@@ -323,11 +323,11 @@ REQUESTS: tuple[Request[Model, Model], ...] = (
 
 
 def durable(message: Message[Model], consumer: Consumer, node: str | None = None) -> str:
-    """The name of the durable by which a service reads a message: `scheduler-jobs-submit`.
+    """The name of the durable by which a service reads a message: `scheduler-jobs-submit`, `billing-usage-rolled-up`.
 
-    A `per_node` consumer ends in the node's name.
+    A `per_node` consumer ends in the node's name. It is the key of its dead letters: no `_`.
     """
-    name = f"{consumer.service}-{message.domain}-{message.name}"
+    name = f"{consumer.service}-{message.domain}-{message.name}".replace("_", "-")
     return f"{name}-{node}" if consumer.per_node else name
 
 

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from contracts import registry
-from contracts.base import Model
+from contracts.base import NAME_PATTERN, Model
 from contracts.registry import Consumer, Key, Kind, Message
 
 ROOT = Path(__file__).parents[2]
-PAST = re.compile(r"(ed|en|lost|hung|progressed|placed|saved|held)$|ing$|^(heartbeat|tick|ready|unreachable|suspect)$")
+PAST = re.compile(r"(ed|en|lost|hung|progressed|placed|saved|held|rolled_up)$|ing$|^(heartbeat|tick|ready|unreachable|suspect)$")
 KNOWN = {*registry.SERVICES, registry.AGENT, registry.TENANT, registry.OPERATOR, registry.EVERY_SERVICE}
 SPECIAL = {registry.REPLAYS, registry.ADVISORIES}
 
@@ -46,6 +46,13 @@ def test_durables_are_unique_and_short_enough() -> None:
     ]
     assert _twice(names) == []
     assert all(len(name) <= 200 and re.fullmatch(r"[a-z0-9_-]+", name) for name in names)
+
+
+def test_a_durable_can_be_the_key_of_its_dead_letters() -> None:
+    names = [
+        registry.durable(message, consumer, "node") for message in registry.MESSAGES for consumer in message.consumers
+    ]
+    assert [name for name in names if not re.fullmatch(NAME_PATTERN, name)] == []
 
 
 @messages
@@ -97,4 +104,5 @@ def test_templates_name_their_key() -> None:
 def test_a_durable_is_named_after_service_and_message() -> None:
     per_node = Consumer(registry.AGENT, per_node=True)
     assert registry.durable(registry.JOBS_SUBMIT, Consumer(registry.SCHEDULER)) == "scheduler-jobs-submit"
+    assert registry.durable(registry.USAGE_ROLLED_UP, Consumer(registry.BILLING)) == "billing-usage-rolled-up"
     assert registry.durable(registry.WORK_RUN, per_node, "central-1") == "agent-work-run-central-1"
