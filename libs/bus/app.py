@@ -26,6 +26,7 @@ from libs.bus.connection import Address, Callbacks, Connection, close
 from libs.bus.errors import BusError, ConnectionClosed, NotLeader
 from libs.bus.events import Call, Event, Invalid
 from libs.bus.gate import Gate, Health
+from libs.bus.gauges import Gauges
 from libs.bus.ledger import Ledger, Tx
 from libs.bus.relay import Relay
 from libs.bus.serving import Counter
@@ -35,6 +36,8 @@ from libs.kit.clock import Clock, SystemClock
 from libs.kit.logs import get_logger
 from libs.kit.settings import ServiceSettings
 from libs.kit.tasks import reap
+from libs.telemetry.errors import TelemetryError
+from libs.telemetry.process import telemetry
 
 C = TypeVar("C")
 M = TypeVar("M", bound=Model)
@@ -80,6 +83,7 @@ class App(Generic[C]):
         self._health = Health(self.gate, ledger.ping, service=self.name)
         self._address = Address(settings.nats_url, self.name, settings.nats_creds, settings.js_domain)
         self.broker = Broker(self._address, Callbacks(self._reconnected, self._closed))
+        self._gauges = Gauges(ledger, self.gate, service=service, version=settings.version)
         self._taker = self._make_taker(policy or Policy())
         self._loops: list[Callable[[], Awaitable[None]]] = []
         self._always_open = Gate(needs_leader=False)
@@ -222,6 +226,15 @@ class App(Generic[C]):
 
     async def run(self) -> None:
         """Run until told to stop. Raises SystemExit(1) after a log line when something cannot go on."""
+        try:
+            with telemetry(self.service, self._settings, self.node):
+                self._gauges.show()
+                await self._run()
+        except TelemetryError as error:
+            get_logger().error("app.failed", service=self.name, error=str(error))
+            raise SystemExit(1) from None
+
+    async def _run(self) -> None:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop)
@@ -251,6 +264,8 @@ class App(Generic[C]):
         self._relay = Relay(self.ledger, connection, self._client.js, self._health, service=self.name)
         self.ledger.on_commit = self._relay.wake
         loops = [self._lead, self._prune, lambda: self._watch_connection(connection)]
+        if self._settings.metrics_port is not None:
+            loops.append(self._gauges.count)
         tasks += [self._spawn(loop) for loop in loops]
         await self.broker.start()
         tasks += [self._spawn(lambda loop=loop: self._restarting(loop)) for loop in self._loops]

@@ -15,12 +15,13 @@ from contracts import requests
 from contracts.base import Model
 from contracts.registry import Request
 from contracts.requests import ProblemCode
+from libs.bus import tracing
 from libs.bus.codec import CONTENT_TYPE, JSON
 from libs.bus.connection import Connection
 from libs.bus.errors import Problem
 from libs.bus.serving import CALLER_HEADER, PROBLEM_HEADER
 from libs.kit.retry import delays
-from libs.telemetry import context
+from libs.telemetry import context, spans
 
 M = TypeVar("M", bound=Model)
 R = TypeVar("R", bound=Model)
@@ -50,6 +51,10 @@ class Asker:
         Asks again when nobody answers, when the service says `unavailable`, and, beside the earlier ones, after a
         quarter of the time without a reply.
         """
+        with tracing.asking(request, key, body):
+            return await self._until(request, body, key, timeout_s)
+
+    async def _until(self, request: Request[M, R], body: M, key: str, timeout_s: float) -> R:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_s
         patience_s = max(MIN_PATIENCE_S, timeout_s / MAX_ASKS)
@@ -79,6 +84,7 @@ class Asker:
         raise Problem(ProblemCode.UNAVAILABLE, text)
 
     def _start(self, request: Request[M, R], body: M, key: str, timeout_s: float) -> asyncio.Task[R]:
+        spans.event("ask")
         ask = asyncio.create_task(self._ask(request, body, key, timeout_s))
         self._waiting.add(ask)
         ask.add_done_callback(self._waiting.discard)

@@ -14,6 +14,7 @@ from nats.js.api import ConsumerConfig
 
 from libs.bus.connection import Address, Callbacks, Connection, connect
 from libs.bus.subscribers import GRACEFUL_S, BatchSubscriber, CallSubscriber, EachSubscriber, Settle, Tap
+from libs.bus.tracing import Traced
 
 Entry = Callable[..., Awaitable[Any]]
 
@@ -24,7 +25,7 @@ class Broker(NatsBroker):
     def __init__(self, address: Address, callbacks: Callbacks) -> None:
         super().__init__(
             address.url,
-            middlewares=[Settle],
+            middlewares=[Traced, Settle],
             apply_types=False,
             logger=None,
             graceful_timeout=GRACEFUL_S,

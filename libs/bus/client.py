@@ -14,6 +14,7 @@ from nats.js.errors import NotFoundError
 
 from contracts.base import Model
 from contracts.registry import Message, Request
+from libs.bus import tracing
 from libs.bus.asking import Asker
 from libs.bus.codec import Envelope, decode
 from libs.bus.connection import Address, Callbacks, Connection, close, connect, jetstream
@@ -111,9 +112,11 @@ class Client:
             time=self._clock.now(),
         )
         row = make_row(message, body, key, envelope, context.current())
-        ack = await self.js.publish(
-            row.subject, row.data, timeout=timeout_s, stream=row.stream, headers=dict(row.headers)
-        )
+        with tracing.publishing(row) as headers:
+            ack = await self.js.publish(
+                row.subject, row.data, timeout=timeout_s, stream=row.stream, headers=dict(headers)
+            )
+            tracing.stored(ack.seq, duplicate=bool(ack.duplicate))
         return PubAck(ack.stream, ack.seq, bool(ack.duplicate))
 
     async def request(self, request: Request[M, R], body: M, *, key: str, timeout_s: float = REQUEST_TIMEOUT_S) -> R:

@@ -150,8 +150,8 @@ def _invalid(
     lower = {name.lower(): value for name, value in headers.items()}
     return Invalid(
         key=subject.rpartition(".")[2],
-        id=_readable(lower.get("ce-id")),
-        source=_readable(lower.get("ce-source")),
+        id=readable(lower.get("ce-id")),
+        source=readable(lower.get("ce-source")),
         subject=subject,
         headers=dict(headers),
         data=data,
@@ -161,8 +161,8 @@ def _invalid(
     )
 
 
-def _readable(value: str | None) -> str | None:
-    """An attribute of a message that is refused: decoded where that gives text to keep, else as it stands."""
+def readable(value: str | None) -> str | None:
+    """An attribute as words to keep, of whatever message: decoded where that gives text to keep, else as it stands."""
     try:
         decoded = None if value is None else decode_value(value)
     except UnicodeError:

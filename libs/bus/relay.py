@@ -16,6 +16,7 @@ from nats.errors import MaxPayloadError
 from nats.js import JetStreamContext
 from nats.js.errors import BadRequestError
 
+from libs.bus import tracing
 from libs.bus.connection import Connection
 from libs.bus.gate import Health
 from libs.bus.ledger import Ledger
@@ -208,9 +209,11 @@ class Relay:
                 return False
 
     async def _send(self, row: OutboxRow) -> None:
-        await self._js.publish(
-            row.subject, row.data, timeout=PUBLISH_TIMEOUT_S, stream=row.stream, headers=dict(row.headers)
-        )
+        with tracing.publishing(row) as headers:
+            ack = await self._js.publish(
+                row.subject, row.data, timeout=PUBLISH_TIMEOUT_S, stream=row.stream, headers=dict(headers)
+            )
+            tracing.stored(ack.seq, duplicate=bool(ack.duplicate))
 
     def _rest(self, row: OutboxRow, error: BaseException) -> None:
         if isinstance(error, asyncio.CancelledError):

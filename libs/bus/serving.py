@@ -16,12 +16,13 @@ from contracts import requests
 from contracts.base import MAX_BODY_BYTES, MAX_REPLY_BYTES, Model
 from contracts.registry import Request
 from contracts.requests import ProblemCode
+from libs.bus import tracing
 from libs.bus.codec import CONTENT_TYPE, JSON, explain, has_nul, valid_key
 from libs.bus.errors import NotLeader, Problem
 from libs.bus.events import Call
 from libs.bus.work import Desk
 from libs.kit.logs import get_logger
-from libs.telemetry import context
+from libs.telemetry import spans
 
 C = TypeVar("C")
 
@@ -52,12 +53,11 @@ class Counter(Generic[C]):
         if not message.reply.startswith(INBOX):
             get_logger().warning("bus.reply_refused", subject=message.subject, reply=message.reply)
             return
-        with context.use(context.from_headers(headers)):
-            try:
-                body, problem = await self._reply(served, message, headers, call), None
-            except Problem as error:
-                body, problem = requests.Problem(code=error.code, message=error.message[:MAX_TEXT_CHARS]), error.code
-            await self._send(message, served, body, problem)
+        try:
+            body, problem = await self._reply(served, message, headers, call), None
+        except Problem as error:
+            body, problem = requests.Problem(code=error.code, message=error.message[:MAX_TEXT_CHARS]), error.code
+        await self._send(message, served, body, problem)
 
     async def _reply(
         self,
@@ -67,6 +67,7 @@ class Counter(Generic[C]):
         call: Callable[[Any, Any], Awaitable[Model]],
     ) -> Model:
         request = self._read(served, message, headers)
+        tracing.about(served.request.key, request.key, request.body)
         try:
             async with self._desk.slots, self._desk.ledger.transaction() as tx:
                 return await call(tx, request)
@@ -79,6 +80,7 @@ class Counter(Generic[C]):
             if not alive or self._desk.ledger.is_transient(error):
                 raise Problem(ProblemCode.UNAVAILABLE, "the store does not answer: ask again") from error
             get_logger().error("bus.call_failed", request=served.request.id, error=repr(error), exc_info=error)
+            spans.failed(error)
             text = f"{served.request.id} failed: {type(error).__name__}: {error}"
             raise Problem(ProblemCode.INTERNAL, text) from error
 
@@ -111,6 +113,7 @@ class Counter(Generic[C]):
             data = requests.Problem(code=problem, message=text).model_dump_json().encode()
         if problem is not None:
             headers[PROBLEM_HEADER] = problem.value
+        tracing.answered(served.request, tracing.ANSWERED if problem is None else problem.value)
         try:
             await self._publish(message.reply, data, headers)
         except NatsError as error:

@@ -46,11 +46,15 @@ Process = Callable[[Any, Callable[[], Awaitable[Any]]], Awaitable[None]]
 
 @dataclass(frozen=True)
 class Tap:
-    """Where a subscriber takes from, how much at once, and whom it tells when its work has ended badly."""
+    """Where a subscriber takes from, how much at once, and whom it tells when its work has ended badly.
+
+    `template` is the subject with its key as a placeholder, as spans and metrics name it.
+    """
 
     gate: Gate
     subject: str
     process: Process
+    template: str
     failed: Callable[[BaseException], None]
     stream: str = ""
     durable: str = ""

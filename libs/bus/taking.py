@@ -13,6 +13,7 @@ from nats.aio.msg import Msg
 
 from contracts import registry
 from contracts.registry import Consumer, Message, Request
+from libs.bus import tracing
 from libs.bus.broker import Broker
 from libs.bus.connection import Address, api_prefix
 from libs.bus.errors import BusError
@@ -72,6 +73,7 @@ class Taker(Generic[C]):
             gate=self.gate,
             subject=route.message.subject(key or "*"),
             process=lambda raw, run: process(route, raw, run),
+            template=route.message.template,
             failed=self.failed,
             stream=route.message.stream.name,
             durable=route.durable,
@@ -95,6 +97,7 @@ class Taker(Generic[C]):
             gate=gate,
             subject=request.subject("*"),
             process=process,
+            template=request.template,
             failed=self.failed,
             queue=self.address.name,
             title=request.id,
@@ -112,6 +115,7 @@ class Taker(Generic[C]):
             gate=self.gate,
             subject=registry.replay_subject("*"),
             process=self._replay,
+            template=registry.replay_subject("{consumer}"),
             failed=self.failed,
             stream=registry.REPLAYS.name,
             durable=durable,
@@ -139,6 +143,7 @@ class Taker(Generic[C]):
             get_logger().error("bus.replay_unknown", subject=raw.subject)
             await raw.term()
         else:
+            tracing.replaying(route.message, route.durable)
             await self.work.one(route, raw, route.handler)
 
 

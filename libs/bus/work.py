@@ -21,17 +21,20 @@ from contracts import registry
 from contracts.base import MAX_BODY_BYTES, Model
 from contracts.deadletters import DeadLetter, DeadReason
 from contracts.registry import Message
+from libs.bus import tracing
 from libs.bus.codec import decode
 from libs.bus.errors import NotLeader, Refused
 from libs.bus.events import Delivery, Event, Invalid
 from libs.bus.gate import Gate, Health
 from libs.bus.ledger import Ledger, Tx
+from libs.bus.tracing import Outcome
 from libs.kit.clock import Clock
 from libs.kit.logs import get_logger
 from libs.kit.retry import delay
-from libs.telemetry import context
+from libs.telemetry import spans
 
 C = TypeVar("C")
+T = TypeVar("T")
 
 DEAD_LETTERS = UUID("6f1d3b1c-9a55-5c3e-8a63-0f0b6a3f7d10")
 SUBJECT_HEADER = "farside-subject"
@@ -120,9 +123,10 @@ class Work(Generic[C]):
 
     async def one(self, route: Route[C], message: Msg, call: Callable[[Tx[C], Any], Awaitable[None]]) -> None:
         """Bring one message to its outcome. `call` runs the route's handler."""
-        with context.use(context.from_headers(message.headers or {})):
-            decoded = read(route, message)
-            await self._settle(route, message, lambda: self._single(route, message, decoded, call))
+        decoded = read(route, message)
+        if isinstance(decoded, Event):
+            tracing.about(route.message.key, decoded.key, decoded.body)
+        await self._settle(route, message, lambda: self._single(route, message, decoded, call))
 
     async def many(self, route: Route[C], messages: list[Msg], call: Callable[[Tx[C], Any], Awaitable[None]]) -> None:
         """Bring a batch to its outcome; one that fails is halved until the message at fault stands alone."""
@@ -130,7 +134,8 @@ class Work(Generic[C]):
         for message in messages:
             decoded = read(route, message)
             if isinstance(decoded, Invalid):
-                await self._settle(route, message, lambda m=message, d=decoded: self._single(route, m, d, call))
+                with tracing.processing(route.message.template, route.durable, message):
+                    await self._settle(route, message, lambda m=message, d=decoded: self._single(route, m, d, call))
             else:
                 good.append((message, decoded))
         stack = [good] if good else []
@@ -149,24 +154,35 @@ class Work(Generic[C]):
     ) -> bool:
         """Handle a part of a batch in one transaction; False when it must be halved."""
 
-        async def run() -> None:
+        async def run() -> Outcome:
             async with self._timed(), self._desk.ledger.transaction() as tx:
                 await call(tx, [event for _, event in part])
+            return Outcome.DONE
 
         if len(part) == 1:
-            await self._settle(route, part[0][0], run)
+            await self._alone(route, *part[0], run)
             return True
-        error = await self._try(run)
-        if error is None:
-            for message, _ in part:
-                await self._ack(message)
-        elif isinstance(error, NotLeader):
-            for message, _ in part:
-                await self._nak(message, 0.0)
-        else:
-            get_logger().warning("bus.batch_halved", consumer=route.durable, size=len(part), error=repr(error))
-            return False
+        match await self._try(run):
+            case Outcome() as outcome:
+                for message, _ in part:
+                    await self._ack(message)
+            case NotLeader():
+                outcome = Outcome.REDELIVERED
+                for message, _ in part:
+                    await self._nak(message, 0.0)
+            case error:
+                get_logger().warning("bus.batch_halved", consumer=route.durable, size=len(part), error=repr(error))
+                return False
+        tracing.outcome(route.message.template, route.durable, outcome, len(part))
         return True
+
+    async def _alone(
+        self, route: Route[C], message: Msg, event: Event[Any], run: Callable[[], Awaitable[Outcome]]
+    ) -> None:
+        """Bring the only message of a part of a batch to its outcome, in the trace of that message."""
+        with tracing.processing(route.message.template, route.durable, message):
+            tracing.about(route.message.key, event.key, event.body)
+            await self._settle(route, message, run)
 
     async def _single(
         self,
@@ -174,19 +190,23 @@ class Work(Generic[C]):
         message: Msg,
         decoded: Event[Any] | Invalid,
         call: Callable[[Tx[C], Any], Awaitable[None]],
-    ) -> None:
+    ) -> Outcome:
         """One transaction for one message: inbox, effect, outbox."""
-        ledger = self._desk.ledger
+        ledger, outcome = self._desk.ledger, Outcome.DONE
         async with self._timed(), ledger.transaction() as tx:
             if isinstance(decoded, Invalid):
                 await self._refuse(tx, route, message, decoded)
+                outcome = Outcome.INVALID
             elif route.batch > 1:
                 await call(tx, [decoded])
             elif await ledger.claim(tx, route.durable, decoded.key, decoded.source, decoded.id):
                 await call(tx, decoded)
+            else:
+                outcome = Outcome.DUPLICATE
             delivery = delivery_of(message)
             if delivery.deliveries > 1:
                 await ledger.forget_failure(tx, route.durable, delivery.stream, delivery.stream_sequence)
+        return outcome
 
     async def _refuse(self, tx: Tx[C], route: Route[C], message: Msg, invalid: Invalid) -> None:
         delivery = delivery_of(message)
@@ -203,25 +223,30 @@ class Work(Generic[C]):
     def _timed(self) -> asyncio.Timeout:
         return asyncio.timeout(self._desk.policy.handler_timeout_s)
 
-    async def _settle(self, route: Route[C], message: Msg, run: Callable[[], Awaitable[None]]) -> None:
+    async def _settle(self, route: Route[C], message: Msg, run: Callable[[], Awaitable[Outcome]]) -> None:
         """Run one message's transaction and give the message its outcome."""
-        error = await self._try(run)
-        if error is None:
-            await self._ack(message)
-        elif isinstance(error, NotLeader):
-            await self._nak(message, 0.0)
-        elif isinstance(error, Refused):
-            await self._finish(route, message, DeadReason.REFUSED, str(error))
-        else:
-            await self._failed(route, message, error)
+        match await self._try(run):
+            case Outcome() as outcome:
+                await self._ack(message)
+            case NotLeader():
+                outcome = Outcome.REDELIVERED
+                await self._nak(message, 0.0)
+            case Refused() as error:
+                outcome = Outcome.REFUSED
+                await self._finish(route, message, DeadReason.REFUSED, str(error))
+            case error:
+                outcome = Outcome.FAILED
+                spans.failed(error)
+                await self._failed(route, message, error)
+        tracing.outcome(route.message.template, route.durable, outcome)
 
-    async def _try(self, run: Callable[[], Awaitable[None]]) -> Exception | None:
-        """Run a transaction, holding on while the store is away; what remains is the error to act on."""
+    async def _try(self, run: Callable[[], Awaitable[T]]) -> T | Exception:
+        """Run a transaction, holding on while the store is away; what it returns, or the error to act on."""
         retries = 0
         while True:
             try:
                 async with self._desk.slots:
-                    await run()
+                    return await run()
             except NotLeader as error:
                 if not await self._held():
                     return error
@@ -234,8 +259,6 @@ class Work(Generic[C]):
                 else:
                     retries += 1
                     await asyncio.sleep(delay(retries, 0.01, 1.0))
-            else:
-                return None
 
     async def _held(self) -> bool:
         """Wait for the gate; False when the store is there but another process leads."""
@@ -283,6 +306,7 @@ class Work(Generic[C]):
 
         error = await self._try(run)
         if error is None:
+            tracing.buried(route.durable, reason)
             await self._ack(message)
         else:
             get_logger().error("bus.bury_failed", consumer=route.durable, error=repr(error))

@@ -1,4 +1,4 @@
-"""Logs: one JSON object a line on standard error, with the fields event, level, ts, service and what the call adds."""
+"""Logs: one JSON object a line on standard error: event, level, ts, service, whom it is about, what the call adds."""
 
 import logging
 import sys
@@ -6,24 +6,33 @@ import sys
 import structlog
 from structlog.types import EventDict, FilteringBoundLogger, WrappedLogger
 
+from libs.telemetry import context
+
 LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
 
-def configure(service: str, level: str = "info") -> None:
-    """Send this process's log lines, and those of its libraries, to standard error as JSON."""
+def configure(service: str, level: str = "info", *, node: str | None = None) -> None:
+    """Send this process's log lines, and those of its libraries, to standard error as JSON.
+
+    Each line says what libs.telemetry.context knows: `trace`, and `job`, `node`, `tenant` and `attempt` where they
+    were annotated. Lines of a process that serves one `node` always name it.
+    """
     if level not in LEVELS:
         msg = f"FARSIDE_LOG_LEVEL is {level!r}: use one of {', '.join(LEVELS)}"
         raise ValueError(msg)
 
-    def name_service(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
+    def say_where(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
         event.setdefault("service", service)
+        for name, value in context.fields().items():
+            event.setdefault(name, value)
+        if node is not None:
+            event.setdefault("node", node)
         return event
 
     shared: list[structlog.types.Processor] = [
-        structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True, key="ts"),
-        name_service,
+        say_where,
         structlog.processors.format_exc_info,
     ]
     structlog.configure(

@@ -11,7 +11,8 @@ class ServiceSettings(BaseSettings):
     """Where the bus and the object store are, and how this process reports itself.
 
     `js_domain` is set for processes behind a leaf node (`hub`); `nats_creds` is a creds file that may be replaced
-    while the process runs.
+    while the process runs. `trace_dir` is the folder that spans are written to, `metrics_port` where Prometheus finds
+    the metrics (`/metrics` of `metrics_host`); without them there are none.
     """
 
     model_config = SettingsConfigDict(env_prefix="FARSIDE_", frozen=True, extra="forbid")
@@ -24,6 +25,9 @@ class ServiceSettings(BaseSettings):
     s3_secret_key: SecretStr = SecretStr("")
     s3_bucket: str = "farside"
     log_level: str = "info"
+    trace_dir: Path | None = None
+    metrics_port: int | None = Field(default=None, ge=1, le=65535)
+    metrics_host: str = "127.0.0.1"
     version: str = "0.1.0"
 
 

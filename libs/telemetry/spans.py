@@ -127,6 +127,11 @@ def put(**attributes: Value | None) -> None:
     _span.get().set_attributes(_given(attributes))
 
 
+def rename(name: str) -> None:
+    """Give the current span another name."""
+    _span.get().update_name(name)
+
+
 def event(name: str, **attributes: Value | None) -> None:
     """Add an event to the current span."""
     _span.get().add_event(name, _given(attributes))

@@ -1,0 +1,5 @@
+"""What can be wrong with telemetry."""
+
+
+class TelemetryError(Exception):
+    """Spans or metrics cannot go where the settings say."""
