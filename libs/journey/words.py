@@ -1,0 +1,59 @@
+"""Plain words for spans: the table by which a journey is told."""
+
+from libs.journey.span import Span
+
+SUBMIT, ACCEPT = "submit", "accept"
+WINDOWS = "usage windows"
+
+STARTED = "attempts.v1.started.{node}"
+RUN = "run attempt"
+LOSE = "lose attempt"
+
+STEPS = {
+    "place job": "place",
+    RUN: "run attempt {attempt}",
+    "commit checkpoint": "checkpoint step {step} committed",
+    "restore checkpoint": "restore step {step}",
+    LOSE: "requeue",
+    "measure usage": WINDOWS,
+    "roll up usage": "roll-up",
+    "rate usage": "invoice",
+}
+
+MESSAGES = {
+    "jobs.v1.rejected.{tenant}": "refuse",
+    "jobs.v1.held.{tenant}": "held",
+    "jobs.v1.hold.{tenant}": "hold",
+    "jobs.v1.release.{tenant}": "release",
+    "jobs.v1.cancel.{tenant}": "cancel",
+    "jobs.v1.unreachable.{tenant}": "unreachable",
+    "jobs.v1.finished.{tenant}": "finish",
+    "work.v1.stop.{node}": "stop",
+    "attempts.v1.unsaved.{node}": "save failed",
+    "attempts.v1.hung.{node}": "hung",
+    "checkpoints.v1.failed.{tenant}": "checkpoint failed",
+    "transfers.v1.request.{tenant}": "stage dataset",
+    "nodes.v1.lost.{node}": "node lost",
+    "nodes.v1.returned.{node}": "node returned",
+    "alerts.v1.fired._": "alert fired",
+    "alerts.v1.resolved._": "alert resolved",
+    "deadletters.v1.buried.{consumer}": "dead letter",
+    "call.v1.scheduler.claim.{node}": "claim",
+}
+
+TABLE = {
+    **STEPS,
+    "publish jobs.v1.submit.{tenant}": SUBMIT,
+    "process jobs.v1.submit.{tenant}": ACCEPT,
+    **{f"{verb} {template}": told for template, told in MESSAGES.items() for verb in ("publish", "process")},
+    **{f"{verb} {template}": told for template, told in MESSAGES.items() for verb in ("ask", "answer")},
+}
+
+
+def words_of(span: Span) -> str | None:
+    """What the span tells, or None where it tells nothing that another does not."""
+    pattern = TABLE.get(span.name)
+    if pattern is None:
+        return None
+    step, attempt = span.text("farside.step"), span.text("farside.attempt")
+    return " ".join(pattern.format(step=step or "?", attempt=attempt or "?").split())
