@@ -1,0 +1,1 @@
+"""Billing: closed usage becomes invoices."""

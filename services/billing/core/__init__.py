@@ -1,0 +1,1 @@
+"""What billing decides: which price holds, what a closing costs, how money is rounded. Pure: no I/O."""

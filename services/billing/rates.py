@@ -1,0 +1,232 @@
+"""Rate cards: one versioned YAML file each, read at the start and again when a file changes.
+
+A file that is wrong stops the start; a wrong change later is logged and the last good cards are kept.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import yaml
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, ValidationError
+
+from contracts.base import Label, Name, Positive, Tier
+from contracts.invoices import Currency
+from libs.kit.logs import get_logger
+from services.billing.core.cards import Price, PriceItem, RateCard, card_for, exponent_of, find_overlap
+from services.billing.core.money import MICRO_DIGITS
+
+MAX_CARDS = 1_000
+MAX_PRICES = 2_000
+MAX_FILE_BYTES = 200_000
+_HOUR_WORDS = "expected a UTC time on a whole hour, such as 2026-01-01T00:00:00Z"
+
+
+class RateCardError(Exception):
+    """A rate card is wrong; the message names file, entry, value and remedy."""
+
+
+def _price_text(value: object) -> object:
+    if isinstance(value, int | float):
+        msg = f'write the price in quotes, as in "{value}": a number in YAML may be rounded before it is read'
+        raise ValueError(msg)  # noqa: TRY004 - pydantic turns ValueError into a field error
+    return value
+
+
+def _hour(value: object) -> datetime:
+    try:
+        at = datetime.fromisoformat(value) if isinstance(value, str) else value
+    except ValueError as error:
+        raise ValueError(_HOUR_WORDS) from error
+    if not isinstance(at, datetime) or at.tzinfo is None or at.utcoffset() != UTC.utcoffset(None):
+        raise ValueError(_HOUR_WORDS)
+    if at.minute or at.second or at.microsecond:
+        raise ValueError(_HOUR_WORDS)
+    return at.astimezone(UTC)
+
+
+PriceText = Annotated[str, StringConstraints(pattern=r"^\d{1,12}(\.\d{1,6})?$"), BeforeValidator(_price_text)]
+Hour = Annotated[datetime, BeforeValidator(_hour)]
+
+
+class _File(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class _PriceEntry(_File):
+    item: Annotated[PriceItem, Field(strict=False)]
+    accelerator: Label
+    tier: Annotated[str, StringConstraints(pattern=rf"^(\*|{'|'.join(Tier)})$")]
+    price: PriceText
+    valid_from: Hour = Field(alias="from")
+    valid_until: Hour | None = Field(alias="until")
+
+    def to_price(self) -> Price:
+        whole, _, decimals = self.price.partition(".")
+        micro = int(whole + decimals.ljust(MICRO_DIGITS, "0"))
+        return Price(self.item, self.accelerator, self.tier, micro, self.valid_from, self.valid_until)
+
+
+class _CardFile(_File):
+    rate_card: Name
+    version: Positive
+    currency: Currency
+    exponent: Annotated[int, Field(ge=0, le=MICRO_DIGITS)]
+    tenants: Annotated[list[Name], Field(min_length=1)] | None = None
+    prices: Annotated[list[_PriceEntry], Field(min_length=1, max_length=MAX_PRICES)]
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML in which a key that stands twice is a mistake: the second would win without a word."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002 - PyYAML's signature
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if key.value in seen:
+                msg = f"key {key.value!r} stands twice: keep one"
+                raise yaml.constructor.ConstructorError(None, None, msg, key.start_mark)
+            seen.add(key.value)
+        return super().construct_mapping(node, deep=deep)
+
+
+def read_rates(folder: Path) -> tuple[RateCard, ...]:
+    """All rate cards of the folder's `*.yaml` files. Raises RateCardError."""
+    files = sorted(folder.glob("*.yaml")) if folder.is_dir() else []
+    if not files:
+        msg = f"FARSIDE_RATES is {folder}: expected a folder with a YAML file for each rate card"
+        raise RateCardError(msg)
+    if len(files) > MAX_CARDS:
+        msg = f"{folder} holds {len(files)} rate cards, the limit is {MAX_CARDS}: remove those not in use"
+        raise RateCardError(msg)
+    cards = [(path, _read(path)) for path in files]
+    for second, (path, card) in enumerate(cards):
+        for other_path, other in cards[:second]:
+            _check_pair(other_path, other, path, card)
+    return tuple(card for _, card in cards)
+
+
+def _check_pair(first_path: Path, first: RateCard, path: Path, card: RateCard) -> None:
+    both = f"{first_path} and {path}"
+    if first.name == card.name:
+        msg = (
+            f"{both}: version {first.version} and version {card.version} of rate card {card.name!r} at once: "
+            "keep one file and change prices by `from` and `until`"
+        )
+        raise RateCardError(msg)
+    claimed = sorted(first.tenants & card.tenants)
+    if claimed:
+        msg = f"{both}: field tenants: both claim tenant {claimed[0]!r}: name it in one of them"
+        raise RateCardError(msg)
+    if not first.tenants and not card.tenants:
+        msg = f"{both}: both are for everybody: name the `tenants` of one of them"
+        raise RateCardError(msg)
+
+
+def _read(path: Path) -> RateCard:
+    try:
+        raw = path.read_bytes()
+        text = raw.decode("utf-8")
+        content: Any = yaml.load(text, _Loader)  # noqa: S506 - a SafeLoader
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, ValueError) as error:
+        msg = f"{path}: not readable as YAML: {' '.join(str(error).split())}"
+        raise RateCardError(msg) from error
+    if len(raw) > MAX_FILE_BYTES:
+        msg = f"{path} has {len(raw)} bytes, the limit is {MAX_FILE_BYTES}: remove prices that are long over"
+        raise RateCardError(msg)
+    try:
+        parsed = _CardFile.model_validate(content)
+    except ValidationError as error:
+        raise RateCardError(_explain(path, error)) from error
+    card = RateCard(
+        name=parsed.rate_card,
+        version=parsed.version,
+        currency=parsed.currency,
+        exponent=parsed.exponent,
+        prices=tuple(entry.to_price() for entry in parsed.prices),
+        tenants=frozenset(parsed.tenants or ()),
+        sha256=hashlib.sha256(raw).hexdigest(),
+        text=text,
+    )
+    _check_card(path, card)
+    return card
+
+
+def _check_card(path: Path, card: RateCard) -> None:
+    """What fields of a card must be with one another."""
+    if card.exponent != exponent_of(card.currency):
+        msg = f"{path}: field exponent is {card.exponent}: {card.currency} has {exponent_of(card.currency)} decimals"
+        raise RateCardError(msg)
+    for index, price in enumerate(card.prices):
+        if price.valid_until is not None and price.valid_until <= price.valid_from:
+            msg = f"{path}: prices.{index} ({_words(price)}): `until` must be later than `from`"
+            raise RateCardError(msg)
+    found = find_overlap(card.prices)
+    if found is not None:
+        first, second = found
+        msg = (
+            f"{path}: prices.{first} ({_words(card.prices[first])}) and prices.{second} "
+            f"({_words(card.prices[second])}) overlap: end the earlier one where the later one begins"
+        )
+        raise RateCardError(msg)
+
+
+def _words(price: Price) -> str:
+    until = "for good" if price.valid_until is None else f"until {price.valid_until:%Y-%m-%dT%H:%MZ}"
+    return f"{price.item} {price.accelerator} {price.tier} from {price.valid_from:%Y-%m-%dT%H:%MZ} {until}"
+
+
+def _explain(path: Path, error: ValidationError) -> str:
+    lines: list[str] = []
+    for problem in error.errors():
+        where = ".".join(str(part) for part in problem["loc"]) or "the file"
+        value = "" if problem["type"] == "missing" else f" is {str(problem['input'])!r}"
+        lines.append(f"field {where}{value}: {problem['msg']}")
+    return f"{path}: {'; '.join(lines)}"
+
+
+@dataclass
+class RateBook:
+    """The rate cards as of the last good reading of `folder`."""
+
+    folder: Path
+    cards: Sequence[RateCard] = ()
+    _seen: tuple[tuple[str, int, int], ...] = field(default=())
+
+    @classmethod
+    def read(cls, folder: Path) -> "RateBook":
+        """Read all files of `folder`. Raises RateCardError."""
+        book = cls(folder)
+        book._seen = book._signature()
+        book.cards = read_rates(folder)
+        return book
+
+    def refresh(self) -> bool:
+        """Read again if a file has changed; True when the cards are other than before."""
+        signature = self._signature()
+        if signature == self._seen:
+            return False
+        before, self._seen = self.cards, signature
+        try:
+            self.cards = read_rates(self.folder)
+        except RateCardError as error:
+            get_logger().error("rates.refused", error=str(error))
+            return False
+        get_logger().info("rates.read", cards=[f"{card.name} version {card.version}" for card in self.cards])
+        return self.cards != before
+
+    def card_for(self, tenant: str) -> RateCard | None:
+        """The card of one tenant, or None."""
+        return card_for(self.cards, tenant)
+
+    def _signature(self) -> tuple[tuple[str, int, int], ...]:
+        found: list[tuple[str, int, int]] = []
+        for path in sorted(self.folder.glob("*.yaml")):
+            try:
+                status = path.stat()
+            except OSError:
+                continue
+            found.append((path.name, status.st_mtime_ns, status.st_size))
+        return tuple(found)
