@@ -81,17 +81,23 @@ class Reader:
         finally:
             await messages.aclose()
 
-    async def history(self, limit: int) -> list[Event[Any]]:
-        """The messages that are there now, oldest first; of more than `limit` the newest."""
-        found: deque[Event[Any]] = deque(maxlen=limit)
+    async def replay(self) -> AsyncGenerator[Event[Any], None]:
+        """Yield the messages that are there now, oldest first and however many, and end. Raises BusError."""
         messages = self._messages(end=True)
         try:
             async for message in messages:
                 event = self._decode(message)
                 if event is not None:
-                    found.append(event)
+                    yield event
         finally:
             await messages.aclose()
+
+    async def history(self, limit: int) -> list[Event[Any]]:
+        """The messages that are there now, oldest first; of more than `limit` the newest."""
+        found: deque[Event[Any]] = deque(maxlen=limit)
+        async with contextlib.aclosing(self.replay()) as events:
+            async for event in events:
+                found.append(event)
         return list(found)
 
     async def _messages(self, *, end: bool = False) -> AsyncGenerator[Msg, None]:

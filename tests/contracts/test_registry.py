@@ -11,7 +11,9 @@ from contracts.base import NAME_PATTERN, Model
 from contracts.registry import Consumer, Key, Kind, Message
 
 ROOT = Path(__file__).parents[2]
-PAST = re.compile(r"(ed|en|lost|hung|progressed|placed|saved|held|rolled_up)$|ing$|^(heartbeat|tick|ready|unreachable|suspect)$")
+PAST = re.compile(
+    r"(ed|en|lost|hung|progressed|placed|saved|held|rolled_up)$|ing$|^(heartbeat|tick|ready|unreachable|suspect)$"
+)
 KNOWN = {*registry.SERVICES, registry.AGENT, registry.TENANT, registry.OPERATOR, registry.EVERY_SERVICE}
 SPECIAL = {registry.REPLAYS, registry.ADVISORIES}
 
