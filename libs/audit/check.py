@@ -1,0 +1,96 @@
+"""All checks of one invoice, in the order in which money comes about: measured, kept, rolled up, priced, added up."""
+
+import hashlib
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from typing import Any
+
+import yaml
+
+from contracts.usage import UsageRow
+from libs.audit.amounts import check_amounts, recompute
+from libs.audit.extracts import check_extracts, check_raw
+from libs.audit.findings import MAX_DIFFERENCES, Difference, Findings, differs, reference
+from libs.audit.gathered import Dossier, identity, words
+
+AHEAD = timedelta(minutes=5)
+"""How far after it was stored a measured window may end."""
+
+
+def check(dossier: Dossier) -> Findings:
+    """Everything that differs."""
+    invoice, replay = dossier.invoice, dossier.replay
+    lost = sorted(replay.billed.keys() - replay.seen)
+    unreplayed = [key for key in lost if _out_of_reach(replay.billed[key], dossier.reach)]
+    computed = recompute(dossier.rollups, dossier.card_text)
+    differences = [
+        *_check_words(dossier),
+        *check_extracts(invoice.tenant, dossier.rollups, dossier.extracts),
+        *_check_measured(dossier),
+        *(found for rollup in dossier.rollups for found in _check_raw(dossier, rollup.rollup_id)),
+        *check_amounts(invoice, dossier.lines, computed),
+    ]
+    return Findings(
+        invoice=reference(invoice),
+        invoice_id=invoice.invoice_id,
+        samples=sum(len(extract.rows) for extract in dossier.extracts.values()),
+        measured=len(replay.seen),
+        invoice_total_micro=invoice.total_micro,
+        recomputed_total_micro=computed.total_micro,
+        differences=differences[:MAX_DIFFERENCES],
+        differing=len(differences),
+        unreplayed=[words(key) for key in unreplayed][:MAX_DIFFERENCES],
+        later=sum(row in dossier.held for row in replay.unexplained),
+    )
+
+
+def _check_words(dossier: Dossier) -> Iterator[Difference]:
+    """What the invoice says of its roll-ups and its rate card."""
+    invoice, rollups = dossier.invoice, dossier.rollups
+    hasher = hashlib.sha256()
+    for rollup in sorted(rollups, key=lambda each: each.rollup_id):
+        hasher.update(f"{rollup.sha256}\n".encode())
+    yield from differs("sha256 of the roll-ups", "invoice", hasher.hexdigest(), invoice.sha256)
+    yield from differs("roll-ups", "invoice", len(rollups), invoice.rollups)
+    yield from differs("samples", "invoice", sum(rollup.samples for rollup in rollups), invoice.samples)
+    for rollup in rollups:
+        told = dossier.published.get(rollup.rollup_id)
+        if told is not None and told != rollup:
+            where = f"metering's roll-up {rollup.rollup_id} of {rollup.hour.isoformat()}"
+            yield from differs(
+                "roll-up since it was published", where, told.model_dump_json(), rollup.model_dump_json()
+            )
+    card_sha256 = hashlib.sha256(dossier.card_text.encode()).hexdigest()
+    yield from differs("sha256 of the rate card", "invoice", card_sha256, invoice.rate_card_sha256)
+    card: dict[str, Any] = yaml.safe_load(dossier.card_text)
+    named = (invoice.rate_card, invoice.rate_card_version, invoice.currency, invoice.exponent)
+    should = tuple(card[name] for name in ("rate_card", "version", "currency", "exponent"))
+    yield from differs("rate card's name, version, currency, exponent", "invoice", should, named)
+
+
+def _check_raw(dossier: Dossier, rollup_id: str) -> Iterator[Difference]:
+    extract = dossier.extracts[rollup_id]
+    return check_raw(extract, dossier.raw[rollup_id]) if extract.fault is None else iter(())
+
+
+def _check_measured(dossier: Dossier) -> Iterator[Difference]:
+    """Each billed sample was measured, with this content; each measured row is billed, or refused with a reason."""
+    replay = dossier.replay
+    measured = {identity(row): row for row in replay.unexplained}
+    for key in sorted(replay.billed.keys() - replay.seen):
+        billed = replay.billed[key]
+        if key in measured:
+            found = billed.model_dump_json()
+            yield from differs("sample as it was measured", words(key), measured[key].model_dump_json(), found)
+        elif not _out_of_reach(billed, dossier.reach):
+            yield from differs("sample that was never measured", words(key), "none", billed.model_dump_json())
+    for row in replay.unexplained:
+        key = identity(row)
+        if row in dossier.held or (key in replay.billed and key not in replay.seen):
+            continue
+        expected = "in the invoice, in an earlier one, or kept with a reason"
+        yield from differs("measured row", words(key), expected, f"nowhere: {row.model_dump_json()}")
+
+
+def _out_of_reach(row: UsageRow, reach: datetime | None) -> bool:
+    return reach is not None and row.window_end < reach + AHEAD
