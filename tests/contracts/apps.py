@@ -8,6 +8,8 @@ from contracts import registry
 from libs.bus import App, PgLedger
 from services.agent.service import build as build_agent
 from services.agent.settings import AgentSettings
+from services.alerting.app import build as build_alerting
+from services.alerting.settings import AlertingSettings
 from services.checkpoint.app import build as build_checkpoint
 from services.checkpoint.settings import CheckpointSettings
 from services.inventory.app import build as build_inventory
@@ -29,6 +31,10 @@ def _agent(folder: Path) -> App[Any]:
     return service.app
 
 
+def _alerting(_: Path) -> App[Any]:
+    return build_alerting(AlertingSettings(pg_dsn=DSN), PgLedger(NOTHING, registry.ALERTING))
+
+
 def _checkpoint(_: Path) -> App[Any]:
     return build_checkpoint(CheckpointSettings(pg_dsn=DSN), PgLedger(NOTHING, registry.CHECKPOINT), NOTHING)
 
@@ -47,6 +53,7 @@ def _transfer(_: Path) -> App[Any]:
 
 BUILD: dict[str, Callable[[Path], App[Any]]] = {
     registry.AGENT: _agent,
+    registry.ALERTING: _alerting,
     registry.CHECKPOINT: _checkpoint,
     registry.INVENTORY: _inventory,
     registry.SCHEDULER: _scheduler,

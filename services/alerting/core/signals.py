@@ -1,0 +1,37 @@
+"""Events as signals: what rules need to know of each, as text, and where it stands in its subject's history."""
+
+from contracts import registry
+from contracts.checkpoints import CheckpointCommitted, CheckpointFailed
+from contracts.jobs import JobState
+from contracts.nodes import NodeState
+from services.alerting.core.model import FOR_GOOD, Point, Signal
+
+
+def node(message_id: str, body: NodeState, sequence: int) -> Signal:
+    """A node was lost or is back."""
+    return Signal(message_id, Point(sequence), {"node": body.node, "reason": body.reason})
+
+
+def checkpoint_failed(body: CheckpointFailed, sequence: int) -> Signal:
+    """A save became no checkpoint, or a checkpoint was found damaged."""
+    facts = {
+        "tenant": body.tenant,
+        "job": body.job_id,
+        "step": str(body.step),
+        "attempt": str(body.attempt),
+        "cause": body.cause.value,
+        "message": body.message,
+    }
+    return Signal(registry.CHECKPOINTS_FAILED.id, Point(sequence, body.step), facts)
+
+
+def checkpoint_committed(body: CheckpointCommitted, sequence: int) -> Signal:
+    """A checkpoint may be restored from; it counts for all earlier steps as well."""
+    facts = {"tenant": body.tenant, "job": body.job_id, "step": str(body.step), "attempt": str(body.attempt)}
+    return Signal(registry.CHECKPOINTS_COMMITTED.id, Point(sequence, body.step), facts)
+
+
+def job_finished(body: JobState) -> Signal:
+    """Nothing of this job matters any more, so it stands behind all else; its own sequence is another count."""
+    outcome = "unknown" if body.outcome is None else body.outcome.value
+    return Signal(registry.JOBS_FINISHED.id, FOR_GOOD, {"tenant": body.tenant, "job": body.job_id, "outcome": outcome})

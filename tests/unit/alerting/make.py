@@ -1,0 +1,43 @@
+"""Signals and times for the tests of alerting's core."""
+
+from datetime import UTC, datetime, timedelta
+
+from contracts import registry
+from contracts.checkpoints import CheckpointFailure
+from services.alerting.core.model import FOR_GOOD, Effect, Point, Rule, Signal, Watch
+from services.alerting.core.rules import decide
+
+JOB = "01a22b77-f6e0-716f-94c4-1d0405dbb10e"
+NOW = datetime(2026, 11, 30, 8, tzinfo=UTC)
+_OF_JOB = {"tenant": "acme", "job": JOB, "attempt": "1"}
+
+
+def lost(sequence: int, reason: str = "no heartbeat for 270 s", node: str = "central-1") -> Signal:
+    return Signal(registry.NODES_LOST.id, Point(sequence), {"node": node, "reason": reason})
+
+
+def returned(sequence: int) -> Signal:
+    return Signal(registry.NODES_RETURNED.id, Point(sequence), {"node": "central-1", "reason": "heard again"})
+
+
+def failed(sequence: int, step: int, cause: CheckpointFailure = CheckpointFailure.DIGEST_MISMATCH) -> Signal:
+    facts = {**_OF_JOB, "step": str(step), "cause": cause.value, "message": f"step {step} is damaged"}
+    return Signal(registry.CHECKPOINTS_FAILED.id, Point(sequence, step), facts)
+
+
+def committed(sequence: int, step: int) -> Signal:
+    return Signal(registry.CHECKPOINTS_COMMITTED.id, Point(sequence, step), {**_OF_JOB, "step": str(step)})
+
+
+def finished() -> Signal:
+    return Signal(registry.JOBS_FINISHED.id, FOR_GOOD, {**_OF_JOB, "outcome": "succeeded"})
+
+
+def run(rule: Rule, *read: Signal, watch: Watch | None = None) -> tuple[Watch, list[Effect]]:
+    """Read signals in this order, one second after the other; ids are `alert-0`, `alert-1`, ..."""
+    watch, effects = watch or Watch(), list[Effect]()
+    for number, signal in enumerate(read):
+        alert_id = f"01a22b7c-0000-7000-8000-{number:012x}"
+        watch, effect = decide(rule, watch, signal, now=NOW + timedelta(seconds=number), alert_id=alert_id)
+        effects += [] if effect is None else [effect]
+    return watch, effects
