@@ -10,6 +10,8 @@ from services.agent.service import build as build_agent
 from services.agent.settings import AgentSettings
 from services.alerting.app import build as build_alerting
 from services.alerting.settings import AlertingSettings
+from services.billing.app import build as build_billing
+from services.billing.settings import BillingSettings
 from services.checkpoint.app import build as build_checkpoint
 from services.checkpoint.settings import CheckpointSettings
 from services.inventory.app import build as build_inventory
@@ -35,6 +37,10 @@ def _alerting(_: Path) -> App[Any]:
     return build_alerting(AlertingSettings(pg_dsn=DSN), PgLedger(NOTHING, registry.ALERTING))
 
 
+def _billing(_: Path) -> App[Any]:
+    return build_billing(BillingSettings(pg_dsn=DSN), PgLedger(NOTHING, registry.BILLING), NOTHING)
+
+
 def _checkpoint(_: Path) -> App[Any]:
     return build_checkpoint(CheckpointSettings(pg_dsn=DSN), PgLedger(NOTHING, registry.CHECKPOINT), NOTHING)
 
@@ -54,6 +60,7 @@ def _transfer(_: Path) -> App[Any]:
 BUILD: dict[str, Callable[[Path], App[Any]]] = {
     registry.AGENT: _agent,
     registry.ALERTING: _alerting,
+    registry.BILLING: _billing,
     registry.CHECKPOINT: _checkpoint,
     registry.INVENTORY: _inventory,
     registry.SCHEDULER: _scheduler,
