@@ -1,5 +1,11 @@
 """The alerting service against real servers: what fires, what ends it, and what is kept through a kill."""
 
+import asyncio
+import json
+import os
+import sys
+from typing import Any
+
 import pytest
 
 from contracts import registry
@@ -145,3 +151,32 @@ async def test_pages_go_through_all_alerts_of_a_state(scene: Scene) -> None:
             break
     assert found == sorted({*found}, reverse=True)
     assert {node.name for node in nodes} <= {one.alert.labels.get("node") for one in await scene.records(FIRING)}
+
+
+async def _farside(scene: Scene, *arguments: str) -> tuple[int, str]:
+    """Run the command line; its exit status and all that it printed."""
+    environment = {**os.environ, "FARSIDE_NATS_URL": scene.stage.nats.url}
+    command = [sys.executable, "-c", "from libs.cli.main import main; main()", *arguments]
+    pipe, both = asyncio.subprocess.PIPE, asyncio.subprocess.STDOUT
+    process = await asyncio.create_subprocess_exec(*command, env=environment, stdout=pipe, stderr=both)
+    printed, _ = await process.communicate()
+    return process.returncode or 0, printed.decode()
+
+
+async def test_the_command_line_lists_shows_and_resolves(scene: Scene) -> None:
+    node = Node(scene)
+    await node.lost(3)
+    fired = await scene.alert(FIRING, node=node.name)
+    await scene.notification(fired, "pager", FIRING, "delivered")
+    _, table = await _farside(scene, "alerts", "--state", "firing")
+    [line] = [line for line in table.splitlines() if node.name in line]
+    assert line.split()[:4] == [fired.alert_id[:18], "1", "NodeLost", f"node={node.name}"]
+    _, shown = await _farside(scene, "alerts", "show", fired.alert_id)
+    assert f"node {node.name} is lost" in shown
+    status, said = await _farside(scene, "alerts", "resolve", fired.alert_id, "taken out of the rack")
+    assert (status, "is over: by hand, " in said) == (0, True)
+    assert (await _farside(scene, "alerts", "resolve", "no-such-id", "x"))[0] == 1
+    _, listed = await _farside(scene, "alerts", "--json")
+    found: list[dict[str, Any]] = json.loads(listed)["alerts"]
+    [own] = [one for one in found if one["alert"]["alert_id"] == fired.alert_id]
+    assert own["alert"]["state"] == "resolved"
