@@ -8,7 +8,7 @@ import asyncio
 import shutil
 from collections.abc import Coroutine
 from datetime import datetime
-from typing import assert_never
+from typing import Any, assert_never
 
 from contracts import registry
 from contracts.attempts import ExitCause
@@ -16,7 +16,8 @@ from contracts.requests import ClaimReply, ClaimRequest, ProblemCode
 from libs.bus import BusError, Problem
 from libs.kit.logs import get_logger
 from libs.kit.retry import delays
-from services.agent import handoff, places, proctree, task
+from libs.telemetry import context, spans
+from services.agent import handoff, places, proctree, store, task
 from services.agent.attendant import Attendant
 from services.agent.core.model import (
     Attempt,
@@ -59,6 +60,7 @@ class Runner:
         self._nudged = asyncio.Event()
         self._attendant: Attendant | None = None
         self._may_spawn = False
+        self._seen_alive = False
         self._give_up_at = proctree.boottime() + LATE_SHIM_S
         self._pins: list[str] = []
         self._log = get_logger().bind(job=key.job_id, attempt=key.attempt, member=key.member)
@@ -68,7 +70,16 @@ class Runner:
         self._nudged.set()
 
     async def run(self) -> None:
-        """Return when the attempt has exited. Safe to cancel and to begin anew at any point."""
+        """Return when the attempt has exited. Safe to cancel and to begin anew at any point.
+
+        All of it belongs to the trace of the job: what is asked, told and logged.
+        """
+        trace = await self._tools.journal.read(lambda conn: store.trace_of(conn, self._key))
+        with context.use(trace), context.binding():
+            spans.annotate(job=self._key.job_id, attempt=self._key.attempt, node=self._tools.journal.me.node)
+            await self._run()
+
+    async def _run(self) -> None:
         try:
             attempt = await self._tools.journal.apply(self._key)
             if attempt is not None and attempt.inputs.dataset is not None:
@@ -87,7 +98,20 @@ class Runner:
         if after is not None and after.phase is not attempt.phase:
             self._may_spawn = after.phase is Phase.SPAWNING
             self._log.info("attempt.phase", phase=after.phase.value, after=type(event).__name__)
+            self._record(after)
         return after
+
+    def _record(self, attempt: Attempt) -> None:
+        """A span for the whole run, once it is over."""
+        ended = attempt.ended
+        if attempt.phase is Phase.EXITED and ended is not None and ended.started_at is not None:
+            about: dict[str, Any] = {
+                "farside.job": self._key.job_id,
+                "farside.attempt": self._key.attempt,
+                "farside.tenant": attempt.tenant,
+                "farside.node": self._tools.journal.me.node,
+            }
+            spans.record("run attempt", start=ended.started_at, end=max(ended.started_at, ended.ended_at), **about)
 
     async def _do(self, attempt: Attempt) -> Event | None:
         """The duty of the phase; None when the row changed meanwhile."""
@@ -253,10 +277,13 @@ class Runner:
                 await asyncio.to_thread(self._tools.executor.sweep, self._folder)
                 started_at = None if started is None else datetime.fromisoformat(started)
                 words = "the shim died without a word: it was killed, or the machine went down"
-                return TaskEnded(Ended(ExitCause.KILLED, None, words, started_at, self._tools.journal.clock.now()))
+                now, unseen = self._tools.journal.clock.now(), not self._seen_alive
+                return TaskEnded(Ended(ExitCause.KILLED, None, words, started_at, now, unseen))
 
     def _look(self) -> Sighting:
-        return self._tools.executor.look(self._folder)
+        sighting = self._tools.executor.look(self._folder)
+        self._seen_alive = self._seen_alive or isinstance(sighting, Alive)
+        return sighting
 
     def _order_stop(self, order: StopOrder) -> None:
         stop = handoff.Stop(order.cause.value, order.grace_s, proctree.boottime(), order.reason)

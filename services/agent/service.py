@@ -14,13 +14,14 @@ from libs.objects import AsyncStore
 from services.agent import probe
 from services.agent.agent import Agent
 from services.agent.cache import Cache
-from services.agent.core.model import Speaker
+from services.agent.core.model import ALIVE, BEFORE_SPAWN, AttemptKey, Phase, Speaker
 from services.agent.ending import end_attempts
-from services.agent.executor import Executor, ProcessExecutor
+from services.agent.executor import Absent, Alive, Executor, ProcessExecutor
 from services.agent.fetch import Fetcher, Limits
 from services.agent.handlers import Handlers
 from services.agent.journal import Journal
 from services.agent.lease import LeaseKeeper
+from services.agent.meter import Meter
 from services.agent.places import Places
 from services.agent.ports import Ports
 from services.agent.settings import AgentSettings
@@ -50,6 +51,7 @@ class Service:
     ledger: SqliteLedger
     objects: AsyncStore
     executor: Executor
+    meter: Meter
     agent: Agent
 
     async def run(self) -> None:
@@ -60,7 +62,8 @@ class Service:
         """
         lock = FileElection(self.places.state / SERVICE)
         await lock.win(LOCK_POLL_S)
-        loops = [asyncio.create_task(self._mind(loop)) for loop in (self.agent.supervise, self.agent.clean)]
+        minded = (self.agent.supervise, self.agent.clean, self._measure)
+        loops = [asyncio.create_task(self._mind(loop)) for loop in minded]
         try:
             await self.app.run()
         finally:
@@ -73,6 +76,16 @@ class Service:
                 end_attempts(self.places.attempts, self.executor, SHUTDOWN_GRACE_S)
             self.places.leave()
             await lock.resign()
+
+    async def _measure(self) -> None:
+        await self.meter.run(self.app.transaction, self._lives)
+
+    def _lives(self, key: AttemptKey, phase: Phase) -> bool:
+        """Whether an attempt that holds cards is known to go on at this moment. Of one that ends the exit will tell."""
+        if phase in BEFORE_SPAWN:
+            return True
+        sighting = self.executor.look(self.places.folder(key))
+        return phase in ALIVE and isinstance(sighting, Alive | Absent)
 
     async def _mind(self, loop: Callable[[], Awaitable[None]]) -> None:
         """A loop that fails is begun anew: it reads everything it needs from the journal."""
@@ -91,9 +104,11 @@ def build(settings: AgentSettings) -> Service:
     ledger = SqliteLedger(places.database, f"/farside/agent/{settings.node}", "services.agent")
     app: App[sqlite3.Connection] = App(SERVICE, settings, ledger, node=settings.node)
     objects, executor = AsyncStore.open(settings), executor_of(settings)
-    journal = Journal(app.transaction, Speaker(settings.node, new_id()), SystemClock())
-    cache, ports = Cache(places.cache, settings.cache_bytes), Ports(settings.address)
     facts = probe.facts(settings, probe.load_nvml() if settings.nvml else None)
+    me, clock = Speaker(settings.node, new_id()), SystemClock()
+    meter = Meter(me, facts.cards, settings.usage_period_s, clock)
+    journal = Journal(app.transaction, me, clock, meter)
+    cache, ports = Cache(places.cache, settings.cache_bytes), Ports(settings.address)
     limits = Limits(settings.artefact_bytes, Bound(settings.unpacked_bytes, settings.unpacked_files))
     tools = Tools(
         settings=settings,
@@ -111,4 +126,4 @@ def build(settings: AgentSettings) -> Service:
     agent = Agent(tools, facts)
     Handlers(journal, ports, agent).register(app)
     app.task(agent.heartbeats)
-    return Service(settings, places, app, ledger, objects, executor, agent)
+    return Service(settings, places, app, ledger, objects, executor, meter, agent)

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 from pydantic_settings import SettingsConfigDict
 
 from contracts.base import Label, Name, Positive, Tier
@@ -13,6 +13,7 @@ MIB = 1024 * 1024
 GRACE_SHARE = 0.25
 LEAD_SHARE = 0.05
 LEAD_MOST_S = 1.0
+HOUR_S = 3600
 
 
 class DeclaredCard(BaseModel):
@@ -59,6 +60,16 @@ class AgentSettings(ServiceSettings, LeaseTimings):
     artefact_bytes: Annotated[int, Field(ge=1)] = 2 * 1024 * MIB
     unpacked_bytes: Annotated[int, Field(ge=1)] = 8 * 1024 * MIB
     unpacked_files: Annotated[int, Field(ge=1)] = 200_000
+    usage_period_s: Annotated[int, Field(ge=1, le=HOUR_S)] = 60
+
+    @field_validator("usage_period_s")
+    @classmethod
+    def _divides_the_hour(cls, value: int) -> int:
+        """A window must lie in one hour, since roll-ups are made by the hour."""
+        if HOUR_S % value:
+            msg = f"FARSIDE_USAGE_PERIOD_S is {value}: use a divisor of {HOUR_S}, such as 60"
+            raise ValueError(msg)
+        return value
 
     def lease_grace_s(self, stop_grace_s: float) -> float:
         """Grace of a stop that happens inside the lease: what the job asks, a quarter of the lease at most."""

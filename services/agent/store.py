@@ -1,17 +1,24 @@
-"""The agent's journal: all of its SQL, in the same file as inbox and outbox.
+"""The agent's journal: its SQL (that of the meter is in holds.py), in the same file as inbox and outbox.
 
 In: rows of the core. Out: the same after a restart. A progress report rewrites the small columns only; the offer is
 written once.
 """
 
 import sqlite3
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import datetime
+from typing import TypeAlias
 
 from pydantic import TypeAdapter
 
 from contracts.work import WorkRun
+from libs.bus import Tx
+from libs.telemetry.context import Trace
 from services.agent.core.model import Attempt, AttemptKey, Ended, Inputs, Phase, StopOrder
+
+Transaction: TypeAlias = Callable[[], AbstractAsyncContextManager[Tx[sqlite3.Connection]]]
 
 _INPUTS = TypeAdapter(Inputs)
 _STOP = TypeAdapter(StopOrder)
@@ -89,6 +96,29 @@ def record(conn: sqlite3.Connection, attempt: Attempt) -> None:
     )
 
 
+def keep_trace(conn: sqlite3.Connection, key: AttemptKey, trace: Trace | None) -> None:
+    """Remember where the messages about an attempt belong."""
+    conn.execute(
+        """
+        UPDATE attempts SET trace_life = :life, trace_hop = :hop
+        WHERE job_id = :job_id AND attempt = :attempt AND member = :member
+        """,
+        {**_key(key), "life": None if trace is None else trace.life, "hop": None if trace is None else trace.hop},
+    )
+
+
+def trace_of(conn: sqlite3.Connection, key: AttemptKey) -> Trace | None:
+    """Where the messages about an attempt belong, if that is known."""
+    row = conn.execute(
+        """
+        SELECT trace_life, trace_hop FROM attempts
+        WHERE job_id = :job_id AND attempt = :attempt AND member = :member
+        """,
+        _key(key),
+    ).fetchone()
+    return None if row is None or row["trace_life"] is None else Trace(row["trace_life"], row["trace_hop"])
+
+
 def take_save(conn: sqlite3.Connection, key: AttemptKey, save: Save) -> bool:
     """Note a checkpoint file down; False when this step was handed over before."""
     cursor = conn.execute(
@@ -144,6 +174,18 @@ def mark_stored(conn: sqlite3.Connection, key: AttemptKey, step: int) -> None:
         """,
         {**_key(key), "step": step},
     )
+
+
+def tell_unsaved(conn: sqlite3.Connection, key: AttemptKey, step: int) -> bool:
+    """Remember that a failed save is told; False when it was told before."""
+    cursor = conn.execute(
+        """
+        UPDATE saves SET unsaved_told = 1
+        WHERE job_id = :job_id AND attempt = :attempt AND member = :member AND step = :step AND NOT unsaved_told
+        """,
+        {**_key(key), "step": step},
+    )
+    return cursor.rowcount == 1
 
 
 def drop_save(conn: sqlite3.Connection, key: AttemptKey, step: int) -> None:

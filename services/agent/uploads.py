@@ -1,8 +1,8 @@
 """Checkpoint files on their way to the store: noted down, uploaded, read back, announced.
 
-In: files that the task has written. Out: `attempts.saved`, once the object has the promised digest. While the store is
-away a file is tried again for as long as the attempt lives, with a growing, capped delay; the task waits only when
-`limit` files are pending.
+In: files that the task has written. Out: `attempts.saved`, once the object has the promised digest, and before it
+`attempts.unsaved`, once a step, at its first failure. While the store is away a file is tried again for as long as the
+attempt lives, with a growing, capped delay; the task waits only when `limit` files are pending.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from libs.kit.retry import delays
 from libs.objects import AsyncStore, DamagedError, ObjectsError, shard_key
 from services.agent import store
 from services.agent.activity import Activity
-from services.agent.core.model import AttemptKey, Event, Reported, Stored
+from services.agent.core.model import AttemptKey, Event, NotStored, Reported, Stored
 from services.agent.errors import TaskRequestError
 from services.agent.journal import Journal
 from services.agent.progress import ProgressBuffer
@@ -122,11 +122,11 @@ class Uploads:
                 digest = await self._objects.put(key, self._folder / save.file, save.sha256)
             except (DamagedError, FileNotFoundError) as error:
                 damaged += 1
-                self._log(save, error)
+                await self._failed(save, error)
                 if damaged == DAMAGED_TRIES:
                     return None
             except (ObjectsError, OSError) as error:
-                self._log(save, error)
+                await self._failed(save, error)
             else:
                 uri = self._objects.uri(key)
                 return Shard(member=self._key.member, uri=uri, sha256=digest.sha256, size_bytes=digest.size_bytes)
@@ -153,10 +153,14 @@ class Uploads:
             raise
         (self._folder / save.file).unlink(missing_ok=True)
 
-    def _log(self, save: Save, error: Exception) -> None:
+    async def _failed(self, save: Save, error: Exception) -> None:
+        """Say it; the first failure of a step to the fleet as well, however often the agent is started anew."""
         get_logger().warning(
             "save.retried", job=self._key.job_id, attempt=self._key.attempt, step=save.step, error=str(error)
         )
+        async with self._journal.transaction() as tx:
+            if store.tell_unsaved(tx.conn, self._key, save.step):
+                self._journal.apply_in(tx, self._key, NotStored(save.step, str(error)))
 
 
 def _there(path: Path, size_bytes: int) -> bool:

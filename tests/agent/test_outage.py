@@ -68,6 +68,10 @@ async def test_a_store_that_is_away_delays_saves_and_ends_nothing(own: World) ->
     exited: AttemptExited = await own.saw(run, "exited", 90)
     assert (exited.cause, exited.exit_code) == ("completed", 0)
     assert [body.step for body in own.bodies(run, "saved")] == [1, 2, 3, 4, 5]
+    unsaved = [body.step for body in own.bodies(run, "unsaved")]
+    assert unsaved[0] == 2
+    assert len(set(unsaved)) == len(unsaved), "a failed save is told once a step, however often it is tried"
+    assert own.names(run).index("unsaved") < [n for n, name in enumerate(own.names(run)) if name == "saved"][1]
     assert "hung" not in own.names(run), "a task that waits for its store is not silent"
 
 

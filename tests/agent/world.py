@@ -7,12 +7,13 @@ import json
 import os
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import tarfile
 import tempfile
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -26,6 +27,7 @@ from contracts.base import Model, Tier
 from contracts.jobs import Artefact, JobKind, JobSpec, Member, Resources
 from contracts.requests import ClaimReply, ClaimRequest, Problem, ProblemCode, RestoreReply, RestoreRequest
 from contracts.transfers import TransferCompleted
+from contracts.usage import UsageItem, UsageRow
 from contracts.work import WorkRun, WorkStop
 from libs.bus import Client, Event
 from libs.bus.connection import subscribe
@@ -133,7 +135,8 @@ class World:
         await self.provision()
         self.client = await Client.connect(self.nats.url, name="world")
         messages = [message for message in registry.MESSAGES if message.domain == "attempts"]
-        self._readers = [asyncio.create_task(self._read(messages)), asyncio.create_task(self._read_node())]
+        kinds = (messages, [registry.NODES_ANNOUNCED], [registry.USAGE_MEASURED])
+        self._readers = [asyncio.create_task(self._read(kind)) for kind in kinds]
         await self._answer(registry.CALL_CLAIM.subject(self.node), self._on_claim)
         await self._answer(registry.CALL_RESTORE.subject(self.node), self._on_restore)
         await self._answer(registry.QUERY_DATASET.subject(self.node), self._on_dataset)
@@ -182,7 +185,9 @@ class World:
             registry.WORK_STOP, stop, key=self.node, subject=run.job_id, sequence=2, actor="scheduler"
         )
 
-    def run(self, *command: str, script: str | None = None, attempt: int = 1, **spec: Any) -> WorkRun:
+    def run(
+        self, *command: str, script: str | None = None, attempt: int = 1, cards: Sequence[int] = (1,), **spec: Any
+    ) -> WorkRun:
         """An offer of a batch job; `script` becomes `job.py` in its artefact and runs when no command is given."""
         if script is not None:
             spec["artefact"] = self.artefact({"job.py": script})
@@ -194,13 +199,13 @@ class World:
                 "name": "test",
                 "kind": JobKind.BATCH,
                 "command": list(command),
-                "resources": Resources(cards=1),
+                "resources": Resources(cards=len(cards)),
                 "max_runtime_s": 600,
                 "stop_grace_s": 2,
                 **spec,
             }
         )
-        member = Member(index=0, node=self.node, tier=Tier.CENTRAL, cards=[1])
+        member = Member(index=0, node=self.node, tier=Tier.CENTRAL, cards=list(cards))
         return WorkRun(
             job_id=job.job_id, tenant=TENANT, attempt=attempt, generation=attempt, member=0, members=[member], spec=job
         )
@@ -228,6 +233,22 @@ class World:
     def bodies(self, run: WorkRun, name: str) -> list[Any]:
         """Bodies of one kind of event about an attempt."""
         return [event.body for event in self.about(run) if event.message.name == name]
+
+    def usage(self, run: WorkRun, item: UsageItem = UsageItem.GPU_MS) -> list[UsageRow]:
+        """What was measured of an attempt, each sample once, in the order it came."""
+        bodies = [event.body for event in self.events if event.message is registry.USAGE_MEASURED]
+        rows = [row for body in bodies for row in body.rows if row.item is item]
+        mine = [row for row in rows if (row.job_id, row.attempt, row.member) == (run.job_id, run.attempt, run.member)]
+        names = {(row.card, row.window_start) for row in mine}
+        assert len(names) == len(mine), f"a sample came twice: {mine}"
+        return mine
+
+    def hold(self, run: WorkRun) -> tuple[int, int | None]:
+        """When the attempt's hold began and ended, as its agent's journal has it."""
+        query = "SELECT held_from, held_to FROM holds WHERE job_id = ? AND attempt = ? AND member = ?"
+        with closing(sqlite3.connect(self.places().database)) as conn:
+            held_from, held_to = conn.execute(query, (run.job_id, run.attempt, run.member)).fetchone()
+        return held_from, held_to
 
     async def saw(self, run: WorkRun, name: str, timeout_s: float = 30.0) -> Any:
         """The first event of that name about the attempt."""
@@ -272,10 +293,6 @@ class World:
 
     async def _read(self, messages: list[registry.Message[Any]]) -> None:
         async for event in self.client.events(messages, key=self.node, since="all"):
-            self.events.append(event)
-
-    async def _read_node(self) -> None:
-        async for event in self.client.events([registry.NODES_ANNOUNCED], key=self.node, since="all"):
             self.events.append(event)
 
     async def _answer(self, subject: str, reply: Any) -> None:

@@ -35,6 +35,7 @@ from services.agent.core.model import (
     Event,
     FellSilent,
     NeverStarted,
+    NotStored,
     Offered,
     Phase,
     Prepared,
@@ -144,6 +145,9 @@ def _told_by_task(attempt: Attempt, event: Event, me: Speaker, now: datetime) ->
             return _send(attempt, [(registry.ATTEMPTS_READY, body)])
         case Stored():
             return _stored(attempt, event, me, now)
+        case NotStored(step, message):
+            body = attempts.AttemptUnsaved(**_ref(attempt, me), step=step, message=message[:TEXT_LIMIT], failed_at=now)
+            return _send(attempt, [(registry.ATTEMPTS_UNSAVED, body)])
         case FellSilent(silent_s) if attempt.phase is Phase.RUNNING and attempt.stop is None:
             return _hung(attempt, silent_s, me, now)
         case _:

@@ -57,13 +57,14 @@ class Inputs:
 
 @dataclass(frozen=True)
 class Ended:
-    """How the task ended, as its shim wrote it down or as the agent found it."""
+    """How the task ended, as its shim wrote it down or as the agent found it; `unseen` where nobody watched it end."""
 
     cause: ExitCause
     exit_code: int | None
     message: str
     started_at: datetime | None
     ended_at: datetime
+    unseen: bool = False
 
 
 @dataclass(frozen=True)
@@ -190,6 +191,14 @@ class Stored:
 
 
 @dataclass(frozen=True)
+class NotStored:
+    """The member's shard of a checkpoint could not be brought to the store; it is tried again."""
+
+    step: int
+    message: str
+
+
+@dataclass(frozen=True)
 class FellSilent:
     """No progress for `silent_s`, which is longer than the job allows."""
 
@@ -213,6 +222,7 @@ Event: TypeAlias = (
     | Reported
     | ReadySaid
     | Stored
+    | NotStored
     | FellSilent
     | Drained
 )

@@ -1,0 +1,184 @@
+"""The meter: what attempts hold on this node, told once for each window of the grid.
+
+In: the journal's rows as they change, and its own clock. Out: `usage.measured` in the transaction that moves
+`metered_to`, so that an agent killed at any moment repeats nothing and loses nothing.
+
+The meter's clock is the boot clock with an offset kept in the journal: it never jumps while anything is held, whatever
+is done to the time of day, and an agent started anew goes on with it.
+"""
+
+import asyncio
+import sqlite3
+from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
+
+from contracts import registry
+from contracts.nodes import Card
+from contracts.usage import UsageMeasured, UsageRow
+from libs.bus import Tx
+from libs.kit.clock import Clock
+from libs.kit.logs import get_logger
+from libs.telemetry import spans
+from services.agent import holds, proctree, store
+from services.agent.core import usage
+from services.agent.core.model import Attempt, AttemptKey, Phase, Speaker
+from services.agent.core.usage import HeldCard, Window
+from services.agent.holds import MeterClock
+from services.agent.settings import MIB
+from services.agent.store import Transaction
+
+WINDOWS_AT_ONCE = 32
+AFTER_BOUNDARY_S = 0.01
+
+
+class Meter:
+    """Measures the holds of one node."""
+
+    def __init__(
+        self,
+        me: Speaker,
+        cards: Sequence[Card],
+        period_s: int,
+        clock: Clock,
+        *,
+        boottime: Callable[[], float] = proctree.boottime,
+        boot: str | None = None,
+    ) -> None:
+        self._me = me
+        self._cards = {
+            card.index: HeldCard(card.index, card.uuid, card.model, card.memory_bytes // MIB) for card in cards
+        }
+        self._period_ms = period_s * 1000
+        self._clock = clock
+        self._boottime = boottime
+        self._boot = boot or proctree.boot_id()
+        self._began_boot_ms = self._boot_ms()
+        self._changed = asyncio.Event()
+
+    def follow(self, tx: Tx[sqlite3.Connection], before: Attempt | None, after: Attempt | None) -> None:
+        """The row of an attempt changes: its hold begins with the granted claim and ends with the exit."""
+        if before is None or after is None or before.phase is after.phase:
+            return
+        if after.phase is Phase.CLAIMED:
+            self._begin(tx, after)
+        elif after.phase is Phase.EXITED:
+            self._end(tx, after)
+
+    def measure(self, tx: Tx[sqlite3.Connection], alive: AbstractSet[AttemptKey]) -> bool:
+        """Tell what is due of the holds that have ended, and of those in `alive`; False when nothing is left."""
+        now = self._now(tx.conn)
+        reach = {
+            hold: usage.measurable(hold, now, self._period_ms, alive=hold.key in alive) for hold in holds.owed(tx.conn)
+        }
+        taken = usage.windows(reach, self._period_ms, WINDOWS_AT_ONCE)
+        for window in taken:
+            self._tell(tx, window, now)
+        for key, metered_to in usage.metered(taken).items():
+            holds.meter_to(tx.conn, key, metered_to)
+        return len(taken) == WINDOWS_AT_ONCE
+
+    async def run(self, transaction: Transaction, lives: Callable[[AttemptKey, Phase], bool]) -> None:
+        """Measure at every boundary of the grid; sleep while nothing is held."""
+        while True:
+            self._changed.clear()
+            async with transaction() as tx:
+                held = holds.held(tx.conn)
+            alive = {key for key, phase in held if lives(key, phase)}
+            async with transaction() as tx:
+                more = self.measure(tx, alive)
+                wait_s = self._to_boundary_s(tx.conn) if held else None
+            if not more:
+                await self._changed_within(wait_s)
+
+    def _begin(self, tx: Tx[sqlite3.Connection], attempt: Attempt) -> None:
+        cards = self._cards_of(attempt)
+        if not cards:
+            return
+        if not holds.held(tx.conn):
+            known = holds.clock(tx.conn)
+            last = None if known is None else known.ended_ms
+            self._set_clock(tx.conn, usage.floor_of_idle(usage.to_ms(self._clock.now()), last))
+        holds.begin(tx.conn, attempt.key, cards, self._now(tx.conn))
+        self._changed.set()
+
+    def _cards_of(self, attempt: Attempt) -> list[HeldCard]:
+        assert attempt.run is not None, "only an offered attempt is claimed"
+        indexes = next(member.cards for member in attempt.run.members if member.index == attempt.key.member)
+        unknown = [index for index in indexes if index not in self._cards]
+        if unknown:
+            get_logger().error("usage.card_unknown", job=attempt.key.job_id, node=self._me.node, cards=unknown)
+        return [self._cards[index] for index in indexes if index in self._cards]
+
+    def _end(self, tx: Tx[sqlite3.Connection], attempt: Attempt) -> None:
+        """End the hold and tell its last windows at once; where those are many, the loop tells the rest."""
+        hold = holds.find_open(tx.conn, attempt.key)
+        if hold is None:
+            return
+        assert attempt.ended is not None, "an attempt that has exited has an ending"
+        now = self._now(tx.conn)
+        shift = now - usage.to_ms(self._clock.now())
+        ended, began = usage.to_ms(attempt.ended.ended_at) + shift, now - self._boot_ms() + self._began_boot_ms
+        held_to = usage.end_of(hold, ended, began, now, unseen=attempt.ended.unseen)
+        holds.end(tx.conn, attempt.key, held_to)
+        names = {"job": attempt.key.job_id, "attempt": attempt.key.attempt, "member": attempt.key.member}
+        get_logger().info(
+            "usage.held", node=self._me.node, **names, cards=len(hold.cards), held_ms=held_to - hold.held_from
+        )
+        self.measure(tx, frozenset())
+        self._changed.set()
+
+    def _tell(self, tx: Tx[sqlite3.Connection], window: Window, now: int) -> None:
+        lives = sorted({piece.hold.life for piece in window.pieces if piece.hold.life is not None})
+        with spans.span("measure usage", root=True, links=lives):
+            spans.annotate(node=self._me.node)
+            for part in usage.portions(usage.rows(window)):
+                self._emit(tx, window.start, part, now)
+
+    def _emit(self, tx: Tx[sqlite3.Connection], start: int, rows: list[UsageRow], now: int) -> None:
+        body = UsageMeasured(
+            node=self._me.node,
+            incarnation=self._me.incarnation,
+            period_s=self._period_ms // 1000,
+            window_start=usage.to_time(start),
+            rows=rows,
+            measured_at=usage.to_time(now),
+        )
+        tx.emit(
+            registry.USAGE_MEASURED,
+            body,
+            key=self._me.node,
+            subject=self._me.node,
+            sequence=store.count_up(tx.conn, "usage"),
+            actor=f"agent/{self._me.node}",
+            incarnation=self._me.incarnation,
+        )
+
+    # ---- the clock
+
+    def _now(self, conn: sqlite3.Connection) -> int:
+        """The time by the meter's clock. In a new boot it is set, and what waits to start is measured from then on."""
+        known = holds.clock(conn)
+        if known is not None and known.boot == self._boot:
+            return self._boot_ms() + known.offset_ms
+        now = self._set_clock(conn, holds.newest_metered(conn))
+        holds.skip_to(conn, now)
+        return now
+
+    def _set_clock(self, conn: sqlite3.Connection, floor_ms: int | None) -> int:
+        boot_ms = self._boot_ms()
+        offset_ms = usage.offset(usage.to_ms(self._clock.now()), boot_ms, floor_ms)
+        holds.set_clock(conn, MeterClock(self._boot, offset_ms))
+        return boot_ms + offset_ms
+
+    def _boot_ms(self) -> int:
+        return int(self._boottime() * 1000)
+
+    def _to_boundary_s(self, conn: sqlite3.Connection) -> float:
+        return (self._period_ms - self._now(conn) % self._period_ms) / 1000 + AFTER_BOUNDARY_S
+
+    async def _changed_within(self, wait_s: float | None) -> None:
+        try:
+            async with asyncio.timeout(wait_s):
+                await self._changed.wait()
+        except TimeoutError:
+            return

@@ -1,0 +1,318 @@
+"""The meter on a journal of its own: its clock, restarts, and what each transaction tells."""
+
+from collections.abc import AsyncIterator, Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from contracts.attempts import ExitCause
+from contracts.jobs import Member
+from contracts.nodes import Card, CardSource
+from contracts.usage import UsageItem, UsageMeasured, UsageRow
+from contracts.work import WorkRun
+from libs.bus import SqliteLedger
+from libs.telemetry import context
+from libs.telemetry.context import Trace
+from services.agent import holds
+from services.agent.core import usage
+from services.agent.core.model import (
+    AttemptKey,
+    Claimed,
+    Drained,
+    Ended,
+    Event,
+    Inputs,
+    NotStored,
+    Offered,
+    Prepared,
+    Speaker,
+    StopAsked,
+    StopOrder,
+    TaskEnded,
+    TaskSeen,
+)
+from services.agent.journal import Journal
+from services.agent.meter import WINDOWS_AT_ONCE, Meter
+from tests.unit.agent.test_core import RUN
+
+PERIOD_S = 60
+START = datetime(2026, 11, 30, 9, 0, 20, 123_456, tzinfo=UTC)
+LIFE = Trace(f"00-{1:032x}-{2:016x}-03", f"00-{1:032x}-{3:016x}-03")
+CARDS = [
+    Card(index=n, uuid=f"GPU-{n}", model="A100", memory_bytes=80 << 30, source=CardSource.DECLARED) for n in range(2)
+]
+YES = Claimed(granted=True, go=False, rendezvous=None, message="", epoch=1)
+GO = Claimed(granted=True, go=True, rendezvous=None, message="", epoch=1)
+
+
+@dataclass
+class Machine:
+    """A machine whose time of day and time since boot the test moves apart."""
+
+    wall: datetime = START
+    boot_s: float = 1000.0
+    boot: str = "boot-1"
+
+    def now(self) -> datetime:
+        return self.wall
+
+    def monotonic(self) -> float:
+        return self.boot_s
+
+    def passes(self, seconds: float) -> None:
+        self.wall += timedelta(seconds=seconds)
+        self.boot_s += seconds
+
+    def steps(self, seconds: float) -> None:
+        self.wall += timedelta(seconds=seconds)
+
+    def reboots(self, off_s: float) -> None:
+        self.wall += timedelta(seconds=off_s)
+        self.boot_s, self.boot = 5.0, "boot-2"
+
+
+@dataclass
+class Node:
+    """One journal file, and agents that come and go on it."""
+
+    ledger: SqliteLedger
+    machine: Machine = field(default_factory=Machine)
+
+    def __post_init__(self) -> None:
+        self.agent()
+
+    def agent(self) -> None:
+        """A new start of the agent."""
+        me, machine = Speaker("central-1", "00000000-0000-7000-8000-000000000001"), self.machine
+        self.meter = Meter(me, CARDS, PERIOD_S, machine, boottime=machine.monotonic, boot=machine.boot)
+        self.journal = Journal(self.ledger.transaction, me, machine, self.meter)
+
+    async def apply(self, run: WorkRun, *events: Event) -> None:
+        await self.journal.apply(key_of(run), *events)
+
+    async def claim(self, run: WorkRun) -> None:
+        with context.use(LIFE):
+            await self.apply(run, Offered(run, "127.0.0.1:1"))
+        await self.apply(run, YES)
+
+    async def run_task(self, run: WorkRun) -> None:
+        await self.claim(run)
+        await self.apply(run, Prepared(Inputs()), GO, TaskSeen(self.machine.now()))
+
+    async def end(self, run: WorkRun, *, ended_at: datetime | None = None, unseen: bool = False) -> None:
+        ended = Ended(ExitCause.COMPLETED, 0, "", START, ended_at or self.machine.now(), unseen)
+        await self.apply(run, TaskEnded(ended), Drained())
+
+    async def look(self, *alive: WorkRun) -> bool:
+        async with self.ledger.transaction() as tx:
+            return self.meter.measure(tx, {key_of(run) for run in alive})
+
+    async def sent(self) -> list[UsageMeasured]:
+        outbox = await self.ledger.waiting(10_000, ())
+        return [UsageMeasured.model_validate_json(row.data) for row in outbox if ".measured." in row.subject]
+
+    async def rows(self, run: WorkRun) -> list[UsageRow]:
+        found = [row for body in await self.sent() for row in body.rows if row.job_id == run.job_id]
+        names = [(row.attempt, row.member, row.card, row.item, row.window_start) for row in found]
+        assert len(set(names)) == len(names), "an identity came twice"
+        return [row for row in found if row.item is UsageItem.GPU_MS]
+
+
+def job(number: int, *cards: int) -> WorkRun:
+    member = RUN.members[0]
+    members = [Member(index=0, node=member.node, tier=member.tier, cards=list(cards))]
+    return RUN.model_copy(update={"job_id": f"00000000-0000-7000-8000-{number:012d}", "members": members})
+
+
+def key_of(run: WorkRun) -> AttemptKey:
+    return AttemptKey(run.job_id, run.attempt, run.member)
+
+
+def held_ms(rows: Sequence[UsageRow]) -> int:
+    return sum(row.quantity for row in rows)
+
+
+def joined(rows: Sequence[UsageRow]) -> bool:
+    """Whether each row begins where the one before it ended."""
+    return all(row.window_end == after.window_start for row, after in pairwise(rows))
+
+
+@pytest.fixture
+async def node(tmp_path: Path) -> AsyncIterator[Node]:
+    ledger = SqliteLedger(tmp_path / "agent.db", "/farside/agent/central-1", "services.agent")
+    yield Node(ledger)
+    ledger.close()
+
+
+async def test_steps_of_the_wall_clock_change_nothing_of_what_is_held(node: Node) -> None:
+    run, machine = job(1, 0, 1), node.machine
+    await node.run_task(run)
+    for step_s in (3600.0, -7200.0, 30.0, -45.0, 1e6, -1e6):
+        machine.passes(40)
+        machine.steps(step_s)
+        await node.look(run)
+    node.agent()
+    machine.passes(10.5)
+    await node.look(run)
+    await node.end(run)
+    rows = [row for row in await node.rows(run) if row.card == 0]
+    assert held_ms(await node.rows(run)) == 2 * 250_500
+    assert joined(rows)
+    assert usage.to_ms(rows[0].window_start) == usage.to_ms(START)
+
+
+async def test_a_wrong_clock_heals_once_nothing_is_held(node: Node) -> None:
+    first, second, third, machine = job(1, 0), job(2, 0), job(3, 0), node.machine
+    machine.steps(86_400)
+    await node.run_task(first)
+    machine.passes(5)
+    machine.steps(-86_400)
+    await node.end(first)
+    await node.run_task(second)
+    machine.passes(1)
+    await node.end(second)
+    machine.steps(-0.5)
+    await node.run_task(third)
+    machine.passes(1)
+    await node.end(third)
+    [a], [b], [c] = await node.rows(first), await node.rows(second), await node.rows(third)
+    assert a.window_start - b.window_start == timedelta(seconds=86_400 - 5)
+    assert c.window_start == b.window_end, "a clock put back a little makes no overlap on the card"
+    assert (a.quantity, b.quantity, c.quantity) == (5000, 1000, 1000)
+
+
+async def test_an_exit_tells_its_own_part_at_once_and_others_wait_for_the_grid(node: Node) -> None:
+    one, other, machine = job(1, 0), job(2, 1), node.machine
+    await node.run_task(one)
+    await node.run_task(other)
+    machine.passes(10)
+    await node.end(one)
+    assert held_ms(await node.rows(one)) == 10_000
+    assert await node.rows(other) == []
+    machine.passes(30)
+    assert not await node.look(other)
+    [row] = await node.rows(other)
+    assert (row.window_start, row.window_end) == (
+        START.replace(microsecond=123_000),
+        datetime(2026, 11, 30, 9, 1, tzinfo=UTC),
+    )
+    bodies = await node.sent()
+    assert [body.window_start for body in bodies] == [datetime(2026, 11, 30, 9, 0, tzinfo=UTC)] * 2
+
+
+async def test_claimed_and_never_started_is_held_all_the_same_and_no_cards_are_no_rows(node: Node) -> None:
+    run, bare, machine = job(1, 0), job(2), node.machine
+    await node.claim(run)
+    await node.claim(bare)
+    machine.passes(3.25)
+    for one in (run, bare):
+        await node.apply(one, StopAsked(key_of(one), one.tenant, StopOrder(ExitCause.STOPPED, 1, "cancelled")))
+    assert held_ms(await node.rows(run)) == 3250
+    assert await node.rows(bare) == []
+
+
+async def test_nothing_is_held_before_the_claim(node: Node) -> None:
+    run, machine = job(1, 0), node.machine
+    with context.use(LIFE):
+        await node.apply(run, Offered(run, "127.0.0.1:1"))
+    machine.passes(9)
+    await node.apply(run, Claimed(granted=False, go=False, rendezvous=None, message="no", epoch=1))
+    assert await node.sent() == []
+
+
+async def test_long_past_windows_come_one_by_one_and_bounded(node: Node) -> None:
+    run, machine = job(1, 0), node.machine
+    await node.run_task(run)
+    machine.passes(3 * 3600)
+    node.agent()
+    assert await node.look(run)
+    assert len(await node.sent()) == WINDOWS_AT_ONCE
+    while await node.look(run):
+        pass
+    bodies = await node.sent()
+    assert len(bodies) == 180
+    starts = [body.window_start for body in bodies]
+    assert starts == sorted(set(starts))
+    assert joined(await node.rows(run))
+
+
+async def test_what_ended_while_the_agent_was_away_ends_then_and_the_rest_follows(node: Node) -> None:
+    run, machine = job(1, 0), node.machine
+    await node.run_task(run)
+    machine.passes(2 * 3600)
+    ended_at = machine.now()
+    machine.passes(1800)
+    node.agent()
+    await node.end(run, ended_at=ended_at)
+    assert len(await node.sent()) == WINDOWS_AT_ONCE, "the transaction of an exit stays small"
+    while await node.look():
+        pass
+    assert held_ms(await node.rows(run)) == 2 * 3_600_000
+
+
+async def test_a_machine_that_went_down_leaves_a_gap(node: Node) -> None:
+    gone, waiting, machine = job(1, 0), job(2, 1), node.machine
+    await node.run_task(gone)
+    await node.claim(waiting)
+    machine.passes(90)
+    await node.look(gone, waiting)
+    machine.passes(25)
+    machine.reboots(off_s=600)
+    node.agent()
+    await node.look(waiting)
+    machine.passes(10)
+    await node.end(gone, unseen=True)
+    await node.apply(waiting, StopAsked(key_of(waiting), waiting.tenant, StopOrder(ExitCause.STOPPED, 1, "cancelled")))
+    measured = 60_000 - 20_123
+    assert held_ms(await node.rows(gone)) == measured
+    assert held_ms(await node.rows(waiting)) == measured + 10_000
+
+
+async def test_an_agent_killed_at_any_commit_repeats_nothing(node: Node) -> None:
+    run, machine = job(1, 0, 1), node.machine
+    await node.run_task(run)
+    for _ in range(20):
+        machine.passes(37.777)
+        with crash():
+            async with node.ledger.transaction() as tx:
+                node.meter.measure(tx, {key_of(run)})
+                raise KilledError
+        node.agent()
+        await node.look(run)
+    await node.end(run)
+    rows = await node.rows(run)
+    async with node.ledger.transaction() as tx:
+        assert holds.owed(tx.conn) == []
+    assert held_ms(rows) == 2 * (usage.to_ms(rows[-1].window_end) - usage.to_ms(START))
+    assert held_ms(rows) // 2 in (755_540, 755_541)
+    outbox = await node.ledger.waiting(10_000, ())
+    numbers = [int(row.headers["ce-sequence"]) for row in outbox if ".measured." in row.subject]
+    assert numbers == list(range(1, len(numbers) + 1))
+
+
+async def test_what_is_told_belongs_to_the_trace_of_the_job(node: Node) -> None:
+    run, machine = job(1, 0), node.machine
+    await node.run_task(run)
+    await node.apply(run, NotStored(40, "the store is away"))
+    machine.passes(1)
+    await node.end(run)
+    outbox = {row.subject: row.headers for row in await node.ledger.waiting(100, ())}
+    for name in ("started", "unsaved", "exited"):
+        headers = outbox[f"attempts.v1.{name}.central-1"]
+        assert headers["ce-traceparent"] == LIFE.life
+    assert outbox["usage.v1.measured.central-1"].get("ce-traceparent") != LIFE.life
+
+
+class KilledError(Exception):
+    pass
+
+
+@contextmanager
+def crash() -> Generator[None, None, None]:
+    """What happens inside ends as if the process had died there."""
+    with pytest.raises(KilledError):
+        yield
