@@ -15,7 +15,7 @@ from libs.journey.orphans import SOURCE_PREFIX, source_of
 from libs.journey.row import Row
 from libs.journey.span import Ref, Span
 from libs.journey.unfinished import unfinished
-from libs.journey.words import SUBMIT, WINDOWS, words_of
+from libs.journey.words import CLAIM, SUBMIT, WINDOWS, words_of
 
 VERBS = ("publish", "process", "ask", "answer")
 
@@ -70,13 +70,16 @@ class _Folding:
         return above
 
     def _key(self, span: Span, told: str) -> tuple[str, ...]:
-        """What is told in one row: windows, and the deliveries of one message to one consumer."""
+        """What is told in one row: windows, an attempt's claims, the deliveries of one message to one consumer."""
         message = span.text("messaging.message.id")
-        if self.everything or (told != WINDOWS and not message):
-            return (span.ref.trace_id, span.ref.span_id)
-        if told == WINDOWS:
-            return (WINDOWS,)
-        return (span.name, message, span.text("messaging.nats.consumer"))
+        if not self.everything:
+            if told == WINDOWS:
+                return (told,)
+            if told == CLAIM:
+                return (told, span.text("farside.attempt"), span.text("farside.node"))
+            if message:
+                return (span.name, message, span.text("messaging.nats.consumer"))
+        return (span.ref.trace_id, span.ref.span_id)
 
     def fold_linked(self, span: Span) -> None:
         """Give a span that has no draft to the row of the first thing it links to."""

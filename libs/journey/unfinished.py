@@ -1,10 +1,14 @@
-"""Attempts that started and have no `run attempt` span: killed with their process or node, or still running."""
+"""Attempts that started and have no `run attempt` span: killed with their node, or still running.
+
+That its agent was killed does not end an attempt: the next agent of the node takes it over. It is known to have ended
+when the scheduler gave it up, began another, or finished the job.
+"""
 
 from libs.journey.follow import Journey
 from libs.journey.reading import Fate
 from libs.journey.row import Row
 from libs.journey.span import Span
-from libs.journey.words import LOSE, RUN, STARTED
+from libs.journey.words import FINISHED, LOSE, RUN, STARTED
 
 KILLED, RUNNING = "killed", "running"
 
@@ -22,15 +26,17 @@ def unfinished(journey: Journey) -> list[Row]:
             ended |= {key, (attempt, "")}
         elif span.name.endswith(STARTED):
             starts.setdefault(key, span)
+    over = {span.number("farside.attempt") for span in journey.spans if span.name == LOSE}
+    finished = any(span.name.endswith(FINISHED) for span in journey.spans if span.ref.trace_id == journey.trace_id)
     last = max((attempt for attempt, _ in starts), default=0)
     return [
-        _row(journey, attempt, node, span, is_last=attempt == last)
+        _row(journey, attempt, node, span, killed=finished or attempt in over or attempt < last)
         for (attempt, node), span in starts.items()
         if (attempt, node) not in ended and (node or (attempt, "") not in ended)
     ]
 
 
-def _row(journey: Journey, attempt: int, node: str, start: Span, *, is_last: bool) -> Row:
+def _row(journey: Journey, attempt: int, node: str, start: Span, *, killed: bool) -> Row:
     deaths = [
         process.last_ns
         for process in journey.processes
@@ -40,10 +46,10 @@ def _row(journey: Journey, attempt: int, node: str, start: Span, *, is_last: boo
         span.start_ns for span in journey.spans if span.name == LOSE and span.number("farside.attempt") == attempt
     ]
     ends = [end for end in [*deaths, *losses] if end >= start.start_ns]
-    killed = bool(ends) or not is_last
+    latest = max(span.end_ns for span in journey.spans if span.ref.trace_id == journey.trace_id)
     return Row(
         start_ns=start.start_ns,
-        end_ns=min(ends, default=max(span.end_ns for span in journey.spans)),
+        end_ns=min(ends, default=latest) if killed else latest,
         service="agent",
         node=node,
         name=start.name,

@@ -4,8 +4,10 @@ from libs.journey.span import Span
 
 SUBMIT, ACCEPT = "submit", "accept"
 WINDOWS = "usage windows"
+CLAIM = "claim"
 
 STARTED = "attempts.v1.started.{node}"
+FINISHED = "jobs.v1.finished.{tenant}"
 RUN = "run attempt"
 LOSE = "lose attempt"
 
@@ -22,12 +24,14 @@ STEPS = {
 
 MESSAGES = {
     "jobs.v1.rejected.{tenant}": "refuse",
+    "jobs.v1.waiting.{tenant}": "wait",
+    "jobs.v1.placed.{tenant}": "place",
     "jobs.v1.held.{tenant}": "held",
     "jobs.v1.hold.{tenant}": "hold",
     "jobs.v1.release.{tenant}": "release",
     "jobs.v1.cancel.{tenant}": "cancel",
     "jobs.v1.unreachable.{tenant}": "unreachable",
-    "jobs.v1.finished.{tenant}": "finish",
+    FINISHED: "finish",
     "work.v1.stop.{node}": "stop",
     "attempts.v1.unsaved.{node}": "save failed",
     "attempts.v1.hung.{node}": "hung",
@@ -38,7 +42,7 @@ MESSAGES = {
     "alerts.v1.fired._": "alert fired",
     "alerts.v1.resolved._": "alert resolved",
     "deadletters.v1.buried.{consumer}": "dead letter",
-    "call.v1.scheduler.claim.{node}": "claim",
+    "call.v1.scheduler.claim.{node}": CLAIM,
 }
 
 TABLE = {
