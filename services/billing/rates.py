@@ -201,6 +201,7 @@ class RateBook:
         book = cls(folder)
         book._seen = book._signature()
         book.cards = read_rates(folder)
+        book._tell()
         return book
 
     def refresh(self) -> bool:
@@ -214,12 +215,15 @@ class RateBook:
         except RateCardError as error:
             get_logger().error("rates.refused", error=str(error))
             return False
-        get_logger().info("rates.read", cards=[f"{card.name} version {card.version}" for card in self.cards])
+        self._tell()
         return self.cards != before
 
     def card_for(self, tenant: str) -> RateCard | None:
         """The card of one tenant, or None."""
         return card_for(self.cards, tenant)
+
+    def _tell(self) -> None:
+        get_logger().info("rates.read", cards=[f"{card.name} version {card.version}" for card in self.cards])
 
     def _signature(self) -> tuple[tuple[str, int, int], ...]:
         found: list[tuple[str, int, int]] = []
