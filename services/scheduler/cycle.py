@@ -82,7 +82,7 @@ class Cycle:
             stored = await store.load_job(tx.conn, job_id)
             if stored is not None:
                 decision = decide(stored.job, Tick(), self._clock.now(), self._limits)
-                await carry_out(tx, stored, decision, actor=ACTOR, limits=self._limits)
+                await carry_out(tx, stored, decision, actor=ACTOR, limits=self._limits, step="end wait")
 
     async def _tenants_changed(self) -> bool:
         if self._clock.monotonic() - self._tenants_read < TENANTS_S:
@@ -127,7 +127,7 @@ class Cycle:
                 if stored is None or stored.job.version != stay.version:
                     continue
                 decision = decide(stored.job, Wait(stay.reason), self._clock.now(), self._limits)
-                await carry_out(tx, stored, decision, actor=ACTOR, limits=self._limits)
+                await carry_out(tx, stored, decision, actor=ACTOR, limits=self._limits, step="keep waiting")
 
     async def _keep_house(self) -> None:
         if self._clock.monotonic() - self._housekept < HOUSEKEEPING_S:
@@ -149,7 +149,7 @@ async def commit_placement(tx: Tx[Connection], placement: Placement, now: dateti
         msg = f"job {placement.job_id} has changed since version {placement.version}"
         raise StaleError(msg)
     decision = decide(stored.job, Place(placement.seats), now, limits)
-    await carry_out(tx, stored, decision, actor=ACTOR, limits=limits)
+    await carry_out(tx, stored, decision, actor=ACTOR, limits=limits, step="place job")
     asked = stored.job.spec.resources
     host = asked.cpu_milli > 0 or host_memory_bytes(asked) > 0
     for node, _ in placement.node_versions:

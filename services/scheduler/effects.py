@@ -1,5 +1,6 @@
 """Carrying out decisions: the job's row, its allocations and holdings, and what is told to the world."""
 
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import assert_never
 
@@ -21,7 +22,7 @@ from contracts.registry import (
 from contracts.work import WorkRun, WorkStop
 from libs.bus import Tx
 from libs.db import Connection
-from libs.telemetry import context
+from libs.telemetry import context, spans
 from services.scheduler import store
 from services.scheduler.core.model import (
     Allocate,
@@ -56,25 +57,43 @@ class CardTakenError(Exception):
 
 
 async def carry_out(
-    tx: Tx[Connection], stored: Stored, decision: Decision, *, actor: str, limits: Limits, new: bool = False
+    tx: Tx[Connection],
+    stored: Stored,
+    decision: Decision,
+    *,
+    actor: str,
+    limits: Limits,
+    new: bool = False,
+    step: str = "decide job",
 ) -> None:
     """Write the job if it has changed and run the effects, in the caller's transaction.
 
-    What is emitted belongs to the trace of the job's life, whatever message caused it. Raises CardTakenError.
+    What is emitted belongs to the trace of the job's life; where another one caused it, `step` names the span there.
+    Raises CardTakenError.
     """
     if new or decision.job != stored.job:
         await store.save_job(tx.conn, replace(stored, job=decision.job), limits)
     offered = next((_members(effect.attempt) for effect in decision.effects if isinstance(effect, Offer)), None) or []
-    with context.use(_life(stored.trace)):
+    if not decision.effects:
+        return
+    with _in_life(stored.trace, step):
+        _about(decision.job)
         for effect in decision.effects:
             await _run(tx, decision.job, effect, actor, offered)
 
 
-def _life(trace: str | None) -> context.Trace | None:
+def _in_life(life: str | None, step: str) -> AbstractContextManager[object]:
+    """A span below the job's life, linked to the one at hand, unless that belongs to the life itself."""
     current = context.current()
-    if trace is None or (current is not None and current.life == trace):
-        return current
-    return context.Trace(trace, trace)
+    if life is None or (current is not None and context.trace_id(current.hop) == context.trace_id(life)):
+        return nullcontext()
+    return spans.span(step, trace=context.Trace(life, life), links=[current] if current is not None else ())
+
+
+def _about(job: Job) -> None:
+    """Say in the current span and its log lines which job it is about."""
+    attempt = None if job.attempt is None else job.attempt.number
+    spans.annotate(job=job.spec.job_id, tenant=job.spec.tenant, attempt=attempt)
 
 
 async def _run(tx: Tx[Connection], job: Job, effect: Effect, actor: str, offered: list[Member]) -> None:

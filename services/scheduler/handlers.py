@@ -173,9 +173,9 @@ class Scheduler:
     ) -> None:
         await store.save_intent(tx.conn, event.key, event.body.job_id, intent, self.clock.now())
 
-    async def _decide(self, tx: PgTx, stored: Stored, event: model.Event, actor: str) -> None:
+    async def _decide(self, tx: PgTx, stored: Stored, event: model.Event, actor: str, step: str = "decide job") -> None:
         decision = decide(stored.job, event, self.clock.now(), self.limits)
-        await carry_out(tx, stored, decision, actor=actor, limits=self.limits)
+        await carry_out(tx, stored, decision, actor=actor, limits=self.limits, step=step)
 
     # ---- attempts ----------------------------------------------------------------------------------------------------
 
@@ -275,10 +275,11 @@ class Scheduler:
             if stored is None:
                 get_logger().warning("attempt.unknown_job", job=job_id, node=state.node)
             elif state.state is NodePhase.LOST:
-                await self._decide(tx, stored, model.NodeLost(state.node, state.requeue_held), actor_of(event))
+                lost = model.NodeLost(state.node, state.requeue_held)
+                await self._decide(tx, stored, lost, actor_of(event), "lose attempt")
             else:
                 back = model.NodeBack(state.node, frozenset(listed.get(job_id, ())), state.since)
-                await self._decide(tx, stored, back, actor_of(event))
+                await self._decide(tx, stored, back, actor_of(event), "return attempt")
 
     async def on_transfer_completed(self, tx: PgTx, event: Event[TransferCompleted]) -> None:
         """A dataset version is staged: jobs that wait for it may be placed."""

@@ -14,7 +14,7 @@ from libs.kit.clock import Clock
 from libs.kit.logs import get_logger
 from libs.kit.retry import delay
 from libs.objects import ObjectsError, UnavailableError
-from libs.telemetry import context
+from libs.telemetry import spans
 from services.transfer import store
 from services.transfer.core import (
     Dataset,
@@ -66,7 +66,9 @@ class Worker:
                 await self._bell.wait(self._settings.transfer_poll_s)
 
     async def _do(self, item: Due) -> None:
-        with context.use(item.origin.trace):
+        with spans.span("move dataset", trace=item.origin.trace):
+            spans.annotate(tenant=item.transfer.tenant)
+            spans.put(**{"farside.transfer": item.transfer.transfer_id, "farside.state": item.transfer.state.value})
             try:
                 await self._step(item.transfer)
             except UnavailableError as error:

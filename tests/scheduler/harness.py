@@ -77,6 +77,8 @@ class Process:
 
     def __init__(self, nats_url: str, dsn: str, tenants: Path, log: Path) -> None:
         settings = {"NATS_URL": nats_url, "PG_DSN": dsn, "TENANTS": str(tenants), "RECONCILE_GRACE_S": "1"}
+        self.traces = log.parent / "traces"
+        settings["TRACE_DIR"] = str(self.traces)
         self._env = os.environ | {f"FARSIDE_{name}": value for name, value in settings.items()}
         self.log = log
         self._process: subprocess.Popen[bytes] | None = None

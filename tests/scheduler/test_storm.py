@@ -5,6 +5,7 @@ import asyncio
 from contracts.attempts import ExitCause
 from contracts.jobs import JobSpec, Outcome
 from libs.kit.tasks import reap
+from tests.bus.traced import named, spans_in
 from tests.scheduler.harness import FakeNode, Stage, spec
 from tests.waiting import until
 
@@ -72,6 +73,14 @@ async def test_all_events_of_a_job_belong_to_the_trace_it_was_submitted_with(sta
     await node.is_("lost")
     await stage.told(job, "waiting")
     del run
+    lost = await until(lambda: named(stage.scheduler.traces, "lose attempt"))
     traces = {event.traceparent.split("-")[1] for event in stage.heard if event.traceparent}
     assert len(traces) == 1
     assert all(event.traceparent for event in stage.heard)
+    (placed,) = named(stage.scheduler.traces, "place job")
+    (cause,) = named(stage.scheduler.traces, "process nodes.v1.lost.{node}")
+    assert [{one.trace} for one in (placed, *lost)] == [traces, traces]
+    assert lost[0].links == [(cause.trace, cause.id)]
+    assert lost[0].attributes["farside.job"] == job.job_id
+    spans = [one for one in spans_in(stage.scheduler.traces) if one.trace in traces]
+    assert {one.parent for one in spans} <= {"", *(one.id for one in spans)}, "no span of the job lacks its parent"
