@@ -1,4 +1,4 @@
-"""Write contracts/schemas and contracts/asyncapi from the registry: `python -m contracts.generate [--check]`.
+"""Write contracts/schemas, contracts/asyncapi and docs/flows.md: `python -m contracts.generate [--check]`.
 
 `files()` is the whole content, path by path; `main` compares it with the disk and writes what differs. A file that
 nothing in the registry explains is removed. With `--check` nothing is written and any difference is an error.
@@ -6,14 +6,16 @@ nothing in the registry explains is removed. With `--check` nothing is written a
 
 import argparse
 import json
+import posixpath
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from contracts import pages, schema
+from contracts import flows, pages, schema
 
 ROOT = Path(__file__).parent
 GENERATED = ("schemas", "asyncapi")
+FLOWS = "../docs/flows.md"
 
 
 def files() -> dict[str, str]:
@@ -21,6 +23,7 @@ def files() -> dict[str, str]:
     found = {f"schemas/{id_}.json": _json(content) for id_, content in schema.all_schemas().items()}
     for service in pages.PARTICIPANTS:
         found[f"asyncapi/{service}.json"] = _json(pages.page(service))
+    found[FLOWS] = flows.page()
     return found
 
 
@@ -28,6 +31,7 @@ def differences(root: Path) -> dict[str, str]:
     """What on disk is not as generated: path and one of `missing`, `stale`, `orphan`."""
     wanted = files()
     present = {path.relative_to(root).as_posix() for part in GENERATED for path in (root / part).glob("**/*.*")}
+    present |= {FLOWS} if (root / FLOWS).is_file() else set()
     found = dict.fromkeys(present - wanted.keys(), "orphan")
     for path, text in wanted.items():
         if path not in present:
@@ -58,7 +62,7 @@ def main(argv: Sequence[str]) -> int:
     check: bool = parser.parse_args(argv).check
     found = differences(ROOT) if check else mend(ROOT)
     for path, state in found.items():
-        sys.stdout.write(f"contracts/{path}: {state}\n")
+        sys.stdout.write(f"{posixpath.normpath(f'contracts/{path}')}: {state}\n")
     if check and found:
         sys.stdout.write("run `just contracts` and commit what it writes\n")
     return int(check and bool(found))

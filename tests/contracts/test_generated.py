@@ -42,24 +42,31 @@ def test_committed_files_are_as_generated() -> None:
 
 
 def test_differences_are_found_and_mended(tmp_path: Path) -> None:
-    first = next(iter(generate.files()))
-    generate.mend(tmp_path)
-    assert generate.differences(tmp_path) == {}
-    (tmp_path / first).write_text("{}", encoding="utf-8")
-    (tmp_path / "schemas" / "jobs.vanished.v1.json").write_text("{}", encoding="utf-8")
-    (tmp_path / "asyncapi" / "agent.json").unlink()
-    found = {first: "stale", "schemas/jobs.vanished.v1.json": "orphan", "asyncapi/agent.json": "missing"}
-    assert generate.differences(tmp_path) == found
-    assert generate.mend(tmp_path) == found
-    assert generate.differences(tmp_path) == {}
+    first, root = next(iter(generate.files())), tmp_path / "contracts"
+    generate.mend(root)
+    assert generate.differences(root) == {}
+    (root / first).write_text("{}", encoding="utf-8")
+    (root / "schemas" / "jobs.vanished.v1.json").write_text("{}", encoding="utf-8")
+    (root / "asyncapi" / "agent.json").unlink()
+    (tmp_path / "docs" / "flows.md").write_text("# Flows", encoding="utf-8")
+    found = {
+        first: "stale",
+        "schemas/jobs.vanished.v1.json": "orphan",
+        "asyncapi/agent.json": "missing",
+        "../docs/flows.md": "stale",
+    }
+    assert generate.differences(root) == found
+    assert generate.mend(root) == found
+    assert generate.differences(root) == {}
 
 
 def test_check_tells_and_writes_nothing(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(generate, "ROOT", tmp_path)
+    monkeypatch.setattr(generate, "ROOT", tmp_path / "contracts")
     assert generate.main(["--check"]) == 1
-    assert "contracts/schemas/jobs.submit.v1.json: missing" in capsys.readouterr().out
+    told = capsys.readouterr().out.splitlines()
+    assert {"contracts/schemas/jobs.submit.v1.json: missing", "docs/flows.md: missing"} <= set(told)
     assert list(tmp_path.iterdir()) == []
     assert generate.main([]) == 0
     assert generate.main(["--check"]) == 0
