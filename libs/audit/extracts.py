@@ -2,6 +2,7 @@
 
 import gzip
 import hashlib
+import io
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,13 +17,16 @@ from libs.audit.gathered import Extract, Identity, identity, words
 
 HOUR = timedelta(hours=1)
 US_PER_MS = 1000
+MAX_EXTRACT_BYTES = 1024**3
 WHOLE_CARD = 1000
 
 
 def read_extract(data: bytes) -> Extract:
     """Unpack an extract. What is damaged is told in `fault`."""
     try:
-        content = gzip.decompress(data)
+        content = gzip.GzipFile(fileobj=io.BytesIO(data)).read(MAX_EXTRACT_BYTES + 1)
+        if len(content) > MAX_EXTRACT_BYTES:
+            return Extract(fault=f"more than {MAX_EXTRACT_BYTES} bytes when unpacked")
         rows = [UsageRow.model_validate_json(line) for line in content.splitlines()]
     except (OSError, EOFError, zlib.error, ValidationError) as error:
         return Extract(fault=f"not readable: {' '.join(str(error).split())[:200]}")

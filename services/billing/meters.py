@@ -1,27 +1,21 @@
-"""What billing counts for the Prometheus endpoint: invoices, closings held, and what was invoiced by currency."""
-
-from opentelemetry import metrics
+"""What billing counts for its metrics: invoices and what they come to, by currency, and closings held at the moment."""
 
 from contracts.invoices import Invoice
+from libs.telemetry.metrics import counter, gauge
+
+INVOICES = counter("farside.billing.invoices", "{invoice}", "Invoices issued, by currency.")
+INVOICED = counter("farside.billing.invoiced", "{micro}", "Millionths of a currency invoiced, by currency.")
 
 
 class Meters:
-    """Counters of this process."""
+    """The counts of this process."""
 
     def __init__(self) -> None:
-        """Make the instruments; they count nowhere when no endpoint is set up."""
-        meter = metrics.get_meter("farside.billing")
-        self._issued = meter.create_counter("farside.billing.invoices", description="Invoices issued.")
-        self._held = meter.create_counter("farside.billing.held", description="Closings held, once for each reason.")
-        self._amount = meter.create_counter(
-            "farside.billing.amount", unit="{micro}", description="Millionths of a currency invoiced."
-        )
+        """Nothing is held until it is looked up."""
+        self.held = 0
+        gauge("farside.billing.held", lambda: self.held, "{closing}", "Closings that cannot be rated at the moment.")
 
     def issued(self, invoice: Invoice) -> None:
         """An invoice was issued."""
-        self._issued.add(1, {"tenant": invoice.tenant})
-        self._amount.add(invoice.total_micro, {"currency": invoice.currency})
-
-    def held(self, tenant: str) -> None:
-        """A closing is held."""
-        self._held.add(1, {"tenant": tenant})
+        INVOICES.add(currency=invoice.currency)
+        INVOICED.add(invoice.total_micro, currency=invoice.currency)

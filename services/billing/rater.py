@@ -51,8 +51,9 @@ class Rater:
             if self._book.refresh():
                 await self._rate_all(await self._find(store.held))
             found = await self._find(store.due)
-            await self._rate_all(found)
-            if not found:
+            if found:
+                await self._rate_all(found)
+            else:
                 await self._bell.wait(self._poll_s)
 
     async def _find(self, which: store.Finder) -> list[str]:
@@ -69,6 +70,7 @@ class Rater:
                     annotate(tenant=work.closing.tenant)
                     tell = await self._rate(tx, work)
             tell()
+        self._meters.held = len(await self._find(store.held))
 
     async def _rate(self, tx: Tx[Connection], work: Work) -> Callable[[], None]:
         """Do what the core decides, and return what is to be said once it is committed."""
@@ -126,7 +128,6 @@ class Rater:
 
         def tell() -> None:
             if message != work.message:
-                self._meters.held(closing.tenant)
                 get_logger().warning(
                     "closing.held", tenant=closing.tenant, close=closing.close_id, number=closing.number, why=message
                 )
