@@ -25,6 +25,7 @@ def build(settings: CheckpointSettings, ledger: Ledger[Connection], objects: Asy
     handlers = Handlers(ledger, protocol, restorer, worker, clock, settings)
     app = App(SERVICE, settings, ledger, leader=True)
     app.on(registry.ATTEMPTS_SAVED, handlers.saved)
+    app.on(registry.ATTEMPTS_UNSAVED, handlers.unsaved)
     app.on(registry.JOBS_FINISHED, handlers.finished)
     app.serve(registry.CALL_RESTORE, handlers.restore)
     app.serve(registry.QUERY_CHECKPOINTS, handlers.checkpoints)

@@ -12,11 +12,12 @@ from libs.bus import Ledger
 from libs.db import Connection
 from libs.kit.clock import Clock
 from libs.kit.retry import delay
+from libs.telemetry import spans
 from services.checkpoint import store
 from services.checkpoint.core import marker
 from services.checkpoint.core.lineage import expire
 from services.checkpoint.core.model import Checkpoint, Fail, Phase
-from services.checkpoint.effects import Teller
+from services.checkpoint.effects import TRIED_ON, Teller
 from services.checkpoint.protocol import Protocol, Taken, Unfit, Valid, marker_of
 from services.checkpoint.settings import CheckpointSettings
 from services.checkpoint.store import Due
@@ -44,7 +45,10 @@ class Committer:
         assert checkpoint is not None, f"checkpoint {item.job_id}/{item.attempt}/{item.step} has no row"
         match checkpoint.phase:
             case Phase.COMMITTING:
-                await self.commit(checkpoint)
+                with spans.span("commit checkpoint"):
+                    spans.annotate(job=item.job_id, tenant=checkpoint.tenant, attempt=item.attempt)
+                    spans.put(**{"farside.step": item.step})
+                    await self.commit(checkpoint)
             case Phase.EXPIRING:
                 await self._remove(checkpoint)
             case Phase.DAMAGED:
@@ -76,7 +80,7 @@ class Committer:
             await teller.apply(expire(standing, seen.grants, checkpoint.keep_last), origin)
 
     async def postpone(self, item: Due, message: str) -> None:
-        """Put work off while the store is away; tell it once when that lasts."""
+        """Put work off while the store is away; tell it once, at the first failure unless the settings say later."""
         settings, now = self._settings, self._clock.now()
         async with self._ledger.transaction() as tx:
             tries = await store.tries(tx.conn, item)
@@ -86,10 +90,9 @@ class Committer:
             lasting = (now - since).total_seconds() >= settings.checkpoint_alert_after_s
             if told or not lasting or checkpoint is None or checkpoint.phase is not Phase.COMMITTING:
                 return
-            text = f"{message}; it is tried on by itself"
-            await Teller(tx, now, self._settings.orphan_after).tell_failed(
-                Fail(checkpoint, CheckpointFailure.STORE_UNAVAILABLE, text), item.origin
-            )
+            text = f"{message}; {TRIED_ON}"
+            teller = Teller(tx, now, self._settings.orphan_after)
+            await teller.tell_failed(checkpoint, CheckpointFailure.STORE_UNAVAILABLE, text, item.origin)
             await store.mark_alerted(tx.conn, item)
 
     async def _publish(self, checkpoint: Checkpoint) -> Valid | Unfit:

@@ -6,7 +6,14 @@ from datetime import datetime, timedelta
 from typing import assert_never
 
 from contracts import registry
-from contracts.checkpoints import CheckpointCommitted, CheckpointExpired, CheckpointFailed, CheckpointRestored
+from contracts.attempts import AttemptUnsaved
+from contracts.checkpoints import (
+    CheckpointCommitted,
+    CheckpointExpired,
+    CheckpointFailed,
+    CheckpointFailure,
+    CheckpointRestored,
+)
 from contracts.registry import Message
 from libs.bus import Tx
 from libs.db import Connection
@@ -17,6 +24,7 @@ from services.checkpoint.core.model import Checkpoint, Effect, Expire, Fail, Gra
 from services.checkpoint.store import Origin
 
 MAX_TEXT_CHARS = 4000
+TRIED_ON = "it is tried on by itself"
 
 
 @dataclass(frozen=True)
@@ -52,27 +60,28 @@ class Teller:
             self.tx.conn, checkpoint, origin, due_at=due_at, cause=cause, message=effect.message
         )
         await store.want_sweep(self.tx.conn, checkpoint.job_id, self.now + self.orphan_after)
-        await self.tell_failed(effect, origin)
+        await self.tell_failed(checkpoint, effect.cause, effect.message, origin)
 
-    async def tell_failed(self, effect: Fail, origin: Origin) -> None:
-        """Tell that a checkpoint is in trouble, whatever becomes of it."""
-        checkpoint = effect.checkpoint
+    async def tell_failed(
+        self, save: Checkpoint | AttemptUnsaved, cause: CheckpointFailure, message: str, origin: Origin
+    ) -> None:
+        """Tell that a save or a checkpoint is in trouble, whatever becomes of it."""
         get_logger().warning(
             "checkpoint.failed",
-            job=checkpoint.job_id,
-            tenant=checkpoint.tenant,
-            attempt=checkpoint.attempt,
-            step=checkpoint.step,
-            cause=effect.cause.value,
-            message=effect.message,
+            job=save.job_id,
+            tenant=save.tenant,
+            attempt=save.attempt,
+            step=save.step,
+            cause=cause.value,
+            message=message,
         )
         body = CheckpointFailed(
-            job_id=checkpoint.job_id,
-            tenant=checkpoint.tenant,
-            attempt=checkpoint.attempt,
-            step=checkpoint.step,
-            cause=effect.cause,
-            message=effect.message[:MAX_TEXT_CHARS],
+            job_id=save.job_id,
+            tenant=save.tenant,
+            attempt=save.attempt,
+            step=save.step,
+            cause=cause,
+            message=message[:MAX_TEXT_CHARS],
             failed_at=self.now,
         )
         await self._emit(registry.CHECKPOINTS_FAILED, body, origin)

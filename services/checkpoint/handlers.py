@@ -1,19 +1,20 @@
 """The shell: messages and requests in, one transaction each."""
 
-from contracts.attempts import AttemptSaved
+from contracts.attempts import AttemptSaved, AttemptUnsaved
+from contracts.checkpoints import CheckpointFailure
 from contracts.jobs import JobState
 from contracts.requests import CheckpointsQuery, CheckpointsReply, ProblemCode, RestoreReply, RestoreRequest
 from libs.bus import Call, Event, Ledger, Problem, Refused, Tx
 from libs.db import Connection
 from libs.kit.clock import Clock
 from libs.objects import ObjectsError
-from libs.telemetry import context
+from libs.telemetry import context, spans
 from services.checkpoint import store
 from services.checkpoint.committer import committed
 from services.checkpoint.core.model import Checkpoint, Grant, Job, Phase
 from services.checkpoint.core.restoring import mismatch, overtaken, refuse_old
-from services.checkpoint.core.saving import take
-from services.checkpoint.effects import Teller
+from services.checkpoint.core.saving import in_trouble, take
+from services.checkpoint.effects import TRIED_ON, Teller
 from services.checkpoint.protocol import Protocol
 from services.checkpoint.restorer import Busy, Restorer
 from services.checkpoint.settings import CheckpointSettings
@@ -54,6 +55,20 @@ class Handlers:
         origin = Origin(event.actor or event.source, context.current())
         await Teller(tx, now, self._orphan_after).apply(effects, origin)
         self._worker.wake()
+
+    async def unsaved(self, tx: Tx[Connection], event: Event[AttemptUnsaved]) -> None:
+        """A member could not bring its shard to the store; told once for each save, whichever members report it."""
+        unsaved, now = event.body, self._clock.now()
+        job = await store.lock_job(tx.conn, unsaved.job_id, unsaved.tenant)
+        _check_tenant(job, unsaved.tenant)
+        known = await store.load_checkpoint(tx.conn, unsaved.job_id, unsaved.attempt, unsaved.step)
+        if not in_trouble(job, known, unsaved):
+            return
+        if await store.note_unsaved(tx.conn, unsaved.job_id, unsaved.attempt, unsaved.step, now):
+            origin = Origin(event.actor or event.source, context.current())
+            message = f"member {unsaved.member} on node {unsaved.node}: {unsaved.message}; {TRIED_ON}"
+            teller = Teller(tx, now, self._orphan_after)
+            await teller.tell_failed(unsaved, CheckpointFailure.STORE_UNAVAILABLE, message, origin)
 
     async def finished(self, tx: Tx[Connection], event: Event[JobState]) -> None:
         """No attempt of this job will come any more."""
@@ -128,9 +143,13 @@ class Handlers:
         now = self._clock.now()
         grant = Grant(asked.attempt, found.step if found else None, found.attempt if found else None)
         await store.add_grant(tx.conn, asked.job_id, grant, now)
-        teller, origin = Teller(tx, now, self._orphan_after), Origin(f"/farside/agent/{asked.node}", context.current())
-        await teller.apply(overtaken(seen.checkpoints, seen.job.fence), origin)
-        await teller.tell_restored(asked.job_id, asked.tenant, grant, origin)
+        with spans.span("restore checkpoint"):
+            spans.annotate(job=asked.job_id, node=asked.node, tenant=asked.tenant, attempt=asked.attempt)
+            spans.put(**{"farside.step": grant.step, "farside.from_attempt": grant.from_attempt})
+            origin = Origin(f"/farside/agent/{asked.node}", context.current())
+            teller = Teller(tx, now, self._orphan_after)
+            await teller.apply(overtaken(seen.checkpoints, seen.job.fence), origin)
+            await teller.tell_restored(asked.job_id, asked.tenant, grant, origin)
         return _granted(found)
 
 

@@ -64,6 +64,9 @@ _POSTPONE = """
 _TRIES = "SELECT tries FROM checkpoints WHERE job_id = $1 AND attempt = $2 AND step = $3"
 _ALERTED = "UPDATE checkpoints SET alerted = true WHERE job_id = $1 AND attempt = $2 AND step = $3"
 _ADD_GRANT = "INSERT INTO grants (job_id, attempt, step, from_attempt, granted_at) VALUES ($1, $2, $3, $4, $5)"
+_NOTE_UNSAVED = """
+    INSERT INTO unsaved (job_id, attempt, step, told_at) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING RETURNING true
+"""
 _SWEEPS = "SELECT job_id FROM jobs WHERE sweep_at <= $1 ORDER BY sweep_at LIMIT $2"
 
 
@@ -260,6 +263,11 @@ async def postpone(conn: Connection, item: Due, due_at: datetime, now: datetime,
 async def mark_alerted(conn: Connection, item: Due) -> None:
     """It was told that this checkpoint fails."""
     await conn.execute(_ALERTED, item.job_id, item.attempt, item.step)
+
+
+async def note_unsaved(conn: Connection, job_id: str, attempt: int, step: int, at: datetime) -> bool:
+    """Remember that a save is told to have failed; False when it was told before."""
+    return await conn.fetchval(_NOTE_UNSAVED, job_id, attempt, step, at) is not None
 
 
 async def sweeps(conn: Connection, now: datetime, limit: int) -> list[str]:

@@ -17,7 +17,7 @@ from typing import Any
 from pydantic import SecretStr
 
 from contracts import registry
-from contracts.attempts import AttemptSaved, Binding, Shard
+from contracts.attempts import AttemptSaved, AttemptUnsaved, Binding, Shard
 from contracts.checkpoints import CheckpointCommitted
 from contracts.jobs import DatasetRef
 from contracts.registry import Message
@@ -124,6 +124,23 @@ class Job:
             registry.ATTEMPTS_SAVED, body, key=NODE, subject=self.job_id, actor="/farside/agent", id=event_id
         )
         return event_id
+
+    async def report_unsaved(self, attempt: int, step: int, member: int = 0, **changes: Any) -> None:
+        """Publish `attempts.unsaved`."""
+        body = AttemptUnsaved(
+            job_id=self.job_id,
+            tenant=TENANT,
+            attempt=attempt,
+            member=member,
+            node=NODE,
+            incarnation=new_id(),
+            step=step,
+            message="the store does not answer",
+            failed_at=NOW,
+        ).model_copy(update=changes)
+        await self.stage.client.publish(
+            registry.ATTEMPTS_UNSAVED, body, key=NODE, subject=self.job_id, actor="/farside/agent"
+        )
 
     async def save(self, attempt: int, step: int) -> None:
         """All members upload and report."""

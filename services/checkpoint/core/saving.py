@@ -1,5 +1,7 @@
 """A member reports its shard: once all have, the checkpoint may be committed; older attempts' may not.
 
+Or it reports that the shard could not be stored, which is trouble while that save may still become a checkpoint.
+
 In: the job, what is known of this save, the report. Out: effects.
 """
 
@@ -7,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from contracts.attempts import AttemptSaved, Shard
+from contracts.attempts import AttemptSaved, AttemptUnsaved, Shard
 from contracts.checkpoints import CheckpointFailure
 from services.checkpoint.core.model import Checkpoint, Effect, Fail, Job, Keep, KeepShard, Phase
 
@@ -39,6 +41,13 @@ def take(job: Job, known: Known | None, saved: AttemptSaved, now: datetime) -> S
     if reported == current.members:
         current = replace(current, phase=Phase.COMMITTING, decided_at=now)
     return (Keep(current), KeepShard(current, saved.shard))
+
+
+def in_trouble(job: Job, known: Checkpoint | None, unsaved: AttemptUnsaved) -> bool:
+    """Whether a failed upload is worth telling: not of an attempt that may not commit, nor of a decided save."""
+    if job.finished or unsaved.attempt < job.fence:
+        return False
+    return known is None or known.phase is Phase.COLLECTING
 
 
 def fenced(checkpoint: Checkpoint, fence: int) -> Fail:

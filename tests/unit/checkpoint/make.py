@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from contracts.attempts import AttemptSaved, Binding, Shard
+from contracts.attempts import AttemptSaved, AttemptUnsaved, Binding, Shard
 from contracts.jobs import DatasetRef
 from services.checkpoint.core.model import Checkpoint, Grant, Job, Phase
 
@@ -61,3 +61,17 @@ def saved(attempt: int = 1, step: int = 10, member: int = 0, members: int = 1, *
         "saved_at": NOW,
     }
     return AttemptSaved(**{**fields, **changes})
+
+
+def unsaved(attempt: int = 1, step: int = 10) -> AttemptUnsaved:
+    return AttemptUnsaved(
+        job_id=JOB_ID,
+        tenant="acme",
+        attempt=attempt,
+        member=0,
+        node="central-1",
+        incarnation=INCARNATION,
+        step=step,
+        message="the store does not answer",
+        failed_at=NOW,
+    )

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from contracts.attempts import AttemptSaved, Shard
 from contracts.checkpoints import CheckpointFailure
 from services.checkpoint.core.model import Checkpoint, Fail, Keep, KeepShard, Phase
-from services.checkpoint.core.saving import Known, take
-from tests.unit.checkpoint.make import BINDING, NOW, checkpoint, job, saved, shard
+from services.checkpoint.core.saving import Known, in_trouble, take
+from tests.unit.checkpoint.make import BINDING, NOW, checkpoint, job, saved, shard, unsaved
 
 
 def known(reported: int, own: Shard | None = None, members: int = 2, phase: Phase = Phase.COLLECTING) -> Known:
@@ -86,3 +86,11 @@ def test_a_save_completes_exactly_when_every_member_has_reported(members: int, d
         done = set(reports[: reports.index(member) + 1]) | set(shards)
         assert current is not None
         assert (current.phase is Phase.COMMITTING) == (done == set(range(members)))
+
+
+@pytest.mark.parametrize("phase", [None, *Phase])
+def test_a_failed_upload_is_trouble_while_its_save_may_still_become_a_checkpoint(phase: Phase | None) -> None:
+    known = None if phase is None else checkpoint(phase=phase)
+    assert in_trouble(job(), known, unsaved()) == (phase in {None, Phase.COLLECTING})
+    assert not in_trouble(job(fence=2), known, unsaved())
+    assert not in_trouble(job(finished=True), known, unsaved())
