@@ -16,7 +16,7 @@ from libs.kit.clock import Clock
 from libs.kit.logs import get_logger
 from libs.telemetry import spans
 from services.alerting import store
-from services.alerting.core.delivery import Again, Delivered, Park, judge
+from services.alerting.core.delivery import Again, Delivered, Fate, Park, judge
 from services.alerting.core.payload import payload
 from services.alerting.posting import post
 from services.alerting.settings import AlertingSettings, Webhook
@@ -38,6 +38,7 @@ class Courier:
         self._clock = clock
         self._settings = settings
         self._bell = Bell()
+        self._unmarked: dict[str, Fate] = {}
 
     def wake(self) -> None:
         """There may be something to deliver."""
@@ -49,26 +50,36 @@ class Courier:
             self._bell.quiet()
             async with self._ledger.transaction() as tx:
                 items = await store.due(tx.conn, self._webhook.name, self._clock.now(), DELIVERIES_AT_ONCE)
-            await asyncio.gather(*(self._deliver(item) for item in items))
+            ended = await asyncio.gather(*(self._deliver(item) for item in items), return_exceptions=True)
+            for error in ended:
+                if error is not None:
+                    raise error
             if not items:
                 await self._bell.wait(self._settings.alerting_poll_s)
 
     async def _deliver(self, item: Due) -> None:
+        """Try it and mark it. What the store did not take is marked later, and not tried again for that."""
         with spans.span("notify", trace=item.trace):
+            labels = item.alert.labels
+            spans.annotate(job=labels.get("job"), node=labels.get("node"), tenant=labels.get("tenant"))
             spans.put(**{"farside.alert": item.alert.alert_id, "farside.receiver": item.receiver})
-            body = payload(item.alert, item.receiver, self._settings.alerting_external_url)
-            headers = {"Content-Type": "application/json", "User-Agent": "farside", "Idempotency-Key": item.key}
-            data = json.dumps(body).encode()
-            answer = await post(self._webhook.url, data, headers, self._settings.alerting_timeout_s)
-            now = self._clock.now()
-            fate = judge(answer, tries=item.tries, queued_at=item.queued_at, now=now, patience=self._settings.patience)
+            fate = self._unmarked.get(item.key) or await self._try(item)
+            self._unmarked[item.key] = fate
             async with self._ledger.transaction() as tx:
-                await store.settle(tx.conn, item, fate, now)
+                await store.settle(tx.conn, item, fate, self._clock.now())
+            del self._unmarked[item.key]
             spans.put(**{"farside.outcome": _OUTCOMES[type(fate)]})
             _log(item, fate)
 
+    async def _try(self, item: Due) -> Fate:
+        body = json.dumps(payload(item.alert, item.receiver, self._settings.alerting_external_url)).encode()
+        headers = {"Content-Type": "application/json", "User-Agent": "farside", "Idempotency-Key": item.key}
+        answer = await post(self._webhook.url, body, headers, self._settings.alerting_timeout_s)
+        now, patience = self._clock.now(), self._settings.patience
+        return judge(answer, tries=item.tries, queued_at=item.queued_at, now=now, patience=patience)
 
-def _log(item: Due, fate: Delivered | Again | Park) -> None:
+
+def _log(item: Due, fate: Fate) -> None:
     log = get_logger().bind(alert=item.alert.alert_id, receiver=item.receiver, about=item.about.value)
     match fate:
         case Delivered():

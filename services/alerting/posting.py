@@ -23,7 +23,7 @@ async def post(url: str, body: bytes, headers: dict[str, str], timeout_s: float)
             return await asyncio.to_thread(_exchange, connection, target, body, headers)
     except TimeoutError:
         return Unanswered(f"{place} did not answer within {timeout_s:g} s")
-    except (OSError, http.client.HTTPException) as error:
+    except (OSError, http.client.HTTPException, ValueError) as error:  # ValueError: a host that no resolver takes
         return Unanswered(f"{place} cannot be reached: {type(error).__name__} {error}".rstrip())
     finally:
         _abandon(connection)

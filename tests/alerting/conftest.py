@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, Iterator
 import pytest
 import pytest_asyncio
 
+from deploy.local.ports import free_port
 from tests.alerting.receiver import Receiver
 from tests.alerting.scene import Scene
 from tests.checkpoint.stage import open_stage
@@ -36,6 +37,11 @@ async def scene(
 ) -> AsyncGenerator[Scene, None]:
     folder = tmp_path_factory.mktemp("alerting")
     with Receiver() as pager, Receiver() as chat:
-        settings = {**SETTINGS, "FARSIDE_ALERT_WEBHOOKS": webhooks(pager=pager, chat=chat)}
+        settings = {
+            **SETTINGS,
+            "FARSIDE_ALERT_WEBHOOKS": webhooks(pager=pager, chat=chat),
+            "FARSIDE_TRACE_DIR": str(folder / "traces"),
+            "FARSIDE_METRICS_PORT": str(free_port()),
+        }
         async with open_stage("alerting", hub, postgres, s3, folder, **settings) as stage:
             yield Scene(stage, pager, chat)

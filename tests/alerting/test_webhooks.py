@@ -92,6 +92,28 @@ async def test_killed_before_it_has_marked_a_delivery_it_repeats_it_with_the_sam
     assert taken[0].body == taken[1].body
 
 
+async def test_a_store_that_is_away_after_a_delivery_makes_no_second_one(scene: Scene) -> None:
+    node = Node(scene)
+    database = scene.stage.dsn.partition("?")[0].rpartition("/")[2]
+    scene.pager.hold.clear()
+    await node.lost(3)
+    await scene.until_taken(scene.pager, 1, node=node.name)
+    waits = scene.stage.log().count("app.task_waits")
+    _allow(scene, database, allowed=False)
+    sessions = f"FROM pg_stat_activity WHERE datname = '{database}'"
+    scene.stage.postgres.psql(f"SELECT pg_terminate_backend(pid) {sessions}")
+    scene.pager.hold.set()
+    await until(lambda: scene.stage.log().count("app.task_waits") > waits, 20, "a delivery that cannot be marked")
+    _allow(scene, database, allowed=True)
+    fired = await scene.alert(FIRING, node=node.name)
+    await scene.notification(fired, "pager", FIRING, "delivered")
+    assert len(scene.pager.of(node=node.name)) == 1
+
+
+def _allow(scene: Scene, database: str, *, allowed: bool) -> None:
+    scene.stage.postgres.psql(f"ALTER DATABASE {database} ALLOW_CONNECTIONS {allowed}")
+
+
 async def test_a_receiver_that_stays_away_is_given_up_with_the_reason(scene: Scene) -> None:
     node = Node(scene)
     scene.restart(FARSIDE_ALERTING_GIVE_UP_S="1")
