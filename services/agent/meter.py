@@ -111,11 +111,11 @@ class Meter:
 
     def _end(self, tx: Tx[sqlite3.Connection], attempt: Attempt) -> None:
         """End the hold and tell its last windows at once; where those are many, the loop tells the rest."""
+        now = self._now(tx.conn)
         hold = holds.find_open(tx.conn, attempt.key)
         if hold is None:
             return
         assert attempt.ended is not None, "an attempt that has exited has an ending"
-        now = self._now(tx.conn)
         shift = now - usage.to_ms(self._clock.now())
         ended, began = usage.to_ms(attempt.ended.ended_at) + shift, now - self._boot_ms() + self._began_boot_ms
         held_to = usage.end_of(hold, ended, began, now, unseen=attempt.ended.unseen)

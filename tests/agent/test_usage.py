@@ -1,11 +1,13 @@
 """What a real agent measures: the sum of its samples is the held time, whatever becomes of agent, shim and hub."""
 
+import json
 import os
 import signal
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic import SecretStr
@@ -173,12 +175,12 @@ async def test_windows_of_an_outage_arrive_later_with_their_own_times(own: World
     assert all(row.window_end - row.window_start <= WINDOW for row in rows)
 
 
-async def test_what_is_said_of_an_attempt_belongs_to_the_trace_of_its_job(world: World) -> None:
-    """By the next agent as well."""
-    run, trace = world.run(script=UNTIL_TOLD), Trace(LIFE, LIFE)
-    agent = world.agent(**METERED)
+async def test_what_is_done_for_an_attempt_belongs_to_the_trace_of_its_job(world: World) -> None:
+    """What the next agent does as well: messages, spans, log lines."""
+    run, traces = world.run(script=UNTIL_TOLD), world.folder / "traces"
+    agent = world.agent(FARSIDE_TRACE_DIR=str(traces), **METERED)
     agent.start()
-    with context.use(trace):
+    with context.use(Trace(LIFE, LIFE)):
         await world.offer(run)
     await world.saw(run, "started")
     agent.kill()
@@ -186,6 +188,27 @@ async def test_what_is_said_of_an_attempt_belongs_to_the_trace_of_its_job(world:
     (world.attempt_folder(run) / "work" / "finish").touch()
     await world.saw(run, "exited")
     await account(world, run)
-    assert {event.traceparent for event in world.about(run)} == {trace.life}
+    agent.stop()
+    assert {event.traceparent for event in world.about(run)} == {LIFE}
     measured = [event.traceparent for event in world.events if event.message is registry.USAGE_MEASURED]
-    assert trace.life not in measured
+    assert LIFE not in measured
+    spans = read_spans(traces)
+    [ran] = [span for span in spans if span["name"] == "run attempt"]
+    assert ran["traceId"] == context.trace_id(LIFE)
+    looks = [span for span in spans if span["name"] == "measure usage"]
+    assert {link["traceId"] for span in looks for link in span["links"]} == {ran["traceId"]}
+    assert ran["traceId"] not in {span["traceId"] for span in looks}
+    assert not any("parentSpanId" in span and span["parentSpanId"] for span in looks)
+    lines = [json.loads(line) for line in (world.folder / "agent.log").read_text().splitlines() if line[:1] == "{"]
+    phases = [line for line in lines if line["event"] == "attempt.phase"]
+    assert {(line["job"], line["node"], line["trace"]) for line in phases} == {(run.job_id, world.node, ran["traceId"])}
+
+
+def read_spans(folder: Path) -> list[dict[str, Any]]:
+    """All spans of all files."""
+    found: list[dict[str, Any]] = []
+    for path in folder.glob("*.jsonl"):
+        for line in path.read_text().splitlines():
+            for resource in json.loads(line)["resourceSpans"]:
+                found += [span for scope in resource["scopeSpans"] for span in scope["spans"]]
+    return found

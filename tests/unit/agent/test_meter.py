@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from contracts.attempts import ExitCause
@@ -305,6 +306,34 @@ async def test_what_is_told_belongs_to_the_trace_of_the_job(node: Node) -> None:
         headers = outbox[f"attempts.v1.{name}.central-1"]
         assert headers["ce-traceparent"] == LIFE.life
     assert outbox["usage.v1.measured.central-1"].get("ce-traceparent") != LIFE.life
+
+
+@pytest.mark.parametrize("seed", range(8))
+async def test_whatever_happens_the_samples_are_the_held_time(node: Node, seed: int) -> None:
+    """Steps of the clock, restarts and looks at random; every attempt's samples follow each other without a gap."""
+    chance, machine = np.random.default_rng(seed), node.machine
+    begun: dict[int, float] = {}
+    truth: dict[int, float] = {}
+    for number in range(60):
+        machine.passes(float(chance.integers(0, 200_000)) / 1000)
+        machine.steps(float(chance.integers(-100_000, 100_000)))
+        if chance.random() < 0.3:
+            node.agent()
+        if chance.random() < 0.6 or len(begun) == 4:
+            await node.look(*(job(one, 0, 1) for one in begun))
+        if chance.random() < 0.4:
+            await node.run_task(job(number, 0, 1))
+            begun[number] = machine.boot_s
+        elif begun:
+            ending = int(chance.choice(list(begun)))
+            await node.end(job(ending, 0, 1))
+            truth[ending] = machine.boot_s - begun.pop(ending)
+    while await node.look():
+        pass
+    for number, held_s in truth.items():
+        rows = await node.rows(job(number, 0, 1))
+        assert abs(held_ms(rows) - 2000 * held_s) <= 2, "the clock counts whole milliseconds"
+        assert joined([row for row in rows if row.card == 1])
 
 
 class KilledError(Exception):
