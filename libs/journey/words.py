@@ -10,16 +10,19 @@ STARTED = "attempts.v1.started.{node}"
 FINISHED = "jobs.v1.finished.{tenant}"
 RUN = "run attempt"
 LOSE = "lose attempt"
+RESTORE = "restore checkpoint"
+NOTHING_TO_RESTORE = "no checkpoint to restore"
 
 STEPS = {
     "place job": "place",
     RUN: "run attempt {attempt}",
     "commit checkpoint": "checkpoint step {step} committed",
-    "restore checkpoint": "restore step {step}",
+    RESTORE: "restore step {step}",
     LOSE: "requeue",
     "measure usage": WINDOWS,
     "roll up usage": "roll-up",
-    "rate usage": "invoice",
+    "rate usage": "rate",
+    "move dataset": "stage dataset",
 }
 
 MESSAGES = {
@@ -39,6 +42,8 @@ MESSAGES = {
     "transfers.v1.request.{tenant}": "stage dataset",
     "nodes.v1.lost.{node}": "node lost",
     "nodes.v1.returned.{node}": "node returned",
+    "usage.v1.rolled_up.{tenant}": "roll-up",
+    "invoices.v1.issued.{tenant}": "invoice",
     "alerts.v1.fired._": "alert fired",
     "alerts.v1.resolved._": "alert resolved",
     "deadletters.v1.buried.{consumer}": "dead letter",
@@ -60,4 +65,6 @@ def words_of(span: Span) -> str | None:
     if pattern is None:
         return None
     step, attempt = span.text("farside.step"), span.text("farside.attempt")
-    return " ".join(pattern.format(step=step or "?", attempt=attempt or "?").split())
+    if span.name == RESTORE and not step:
+        return NOTHING_TO_RESTORE
+    return pattern.format(step=step or "?", attempt=attempt or "?")

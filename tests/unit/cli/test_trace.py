@@ -76,7 +76,7 @@ def shape(document: dict[str, Any]) -> dict[str, type]:
 def test_people_see_a_waterfall(stack: Path) -> None:
     result = call(JOB, "--stack", stack)
     assert result.exit_code == 0
-    assert len(result.stdout.splitlines()) == 17
+    assert len(result.stdout.splitlines()) == 18
     assert all(len(line) <= 120 for line in result.stdout.splitlines())
     assert "run attempt 1 [killed]" in result.stdout
     assert "of 7 services" in result.stderr

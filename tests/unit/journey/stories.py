@@ -94,7 +94,8 @@ def whole(folder: Path) -> Told:
     message("jobs.v1.finished.{tenant}", scheduler, [checkpoint, alerting], 17.4, life, job=JOB)
     roll_up = metering.span("roll up usage", 20.0, 0.1, links=[window], tenant="acme")
     rolled = message("usage.v1.rolled_up.{tenant}", metering, [billing], 20.1, roll_up)
-    billing.span("rate usage", 20.2, 0.2, parent=rolled, tenant="acme")
+    rated = billing.span("rate usage", 20.2, 0.2, links=[rolled], tenant="acme")
+    message("invoices.v1.issued.{tenant}", billing, [], 20.4, rated)
     stack.end()
     return Told(life, window, roll_up, lost)
 

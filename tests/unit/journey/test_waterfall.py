@@ -45,7 +45,8 @@ GOLDEN = """\
  +9.300s  400 ms  agent (node-2)                      █                restore step 100
 +17.400s   30 ms  scheduler                                      ▏     finish
 +20.000s  100 ms  metering                                          ▏  ~ roll-up
-+20.200s  200 ms  billing                                           ▏  ~ invoice
++20.200s  200 ms  billing                                           ▏  ~ rate
++20.400s  2.0 ms  billing                                           ▏  ~ invoice
 """
 
 
@@ -79,6 +80,7 @@ def test_what_is_folded_is_counted_where_it_was_caused(tmp_path: Path) -> None:
         "node lost",
         "alert fired",
         "roll-up",
+        "rate",
         "invoice",
     }
 
@@ -89,6 +91,26 @@ def test_a_publisher_that_writes_spans_has_its_own_row(stack: Stack) -> None:
     submit, accept = told(stack)
     assert (submit.words, submit.service, submit.duration_ms) == ("submit", "cli", 500)
     assert (accept.words, accept.service) == ("accept", "scheduler")
+
+
+def test_a_restore_with_nothing_to_restore_says_so(stack: Stack) -> None:
+    scheduler, checkpoint = stack.writer("scheduler"), stack.writer("checkpoint")
+    life = stories.submit(scheduler, 1)
+    checkpoint.span("restore checkpoint", 2, parent=life)
+    checkpoint.span("restore checkpoint", 3, parent=life, step=0)
+    assert words(told(stack))[2:] == ["no checkpoint to restore", "restore step 0"]
+
+
+def test_the_claims_of_an_attempt_are_one_row(stack: Stack) -> None:
+    """An agent claims before it prepares and again before it starts."""
+    scheduler, agent = stack.writer("scheduler"), stack.writer("agent", "node-1", 7)
+    life = stories.submit(scheduler, 1)
+    for start, attempt in ((2, 1), (2.5, 1), (5, 2)):
+        agent.span(
+            "ask call.v1.scheduler.claim.{node}", start, 0.1, parent=life, job=JOB, attempt=attempt, node="node-1"
+        )
+    claims = [row.duration_ms for row in told(stack) if row.words == "claim"]
+    assert claims == pytest.approx([600, 100])
 
 
 def test_a_time_of_storage_that_is_none_leaves_the_row_out(stack: Stack) -> None:
