@@ -19,7 +19,7 @@ from libs.bus import Tx
 from libs.db import Connection
 from libs.kit.logs import get_logger
 from libs.telemetry import context
-from services.checkpoint import store
+from services.checkpoint import meters, store
 from services.checkpoint.core.model import Checkpoint, Effect, Expire, Fail, Grant, Keep, KeepShard, Phase
 from services.checkpoint.store import Origin
 
@@ -84,6 +84,7 @@ class Teller:
             message=message[:MAX_TEXT_CHARS],
             failed_at=self.now,
         )
+        meters.FAILED.add(cause=cause.value)
         await self._emit(registry.CHECKPOINTS_FAILED, body, origin)
 
     async def tell_committed(self, committed: CheckpointCommitted, origin: Origin) -> None:
@@ -96,6 +97,8 @@ class Teller:
             step=committed.step,
             size_bytes=committed.size_bytes,
         )
+        meters.COMMITTED.add()
+        meters.COMMITTED_BYTES.add(committed.size_bytes)
         await self._emit(registry.CHECKPOINTS_COMMITTED, committed, origin)
 
     async def tell_expired(self, checkpoint: Checkpoint, origin: Origin) -> None:

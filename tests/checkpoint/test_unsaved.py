@@ -1,5 +1,7 @@
 """A save that cannot be brought to the store, or not be committed, is told at once, and once."""
 
+import asyncio
+import http.client
 from collections.abc import AsyncGenerator, Iterator
 from pathlib import Path
 
@@ -8,6 +10,7 @@ import pytest_asyncio
 
 from contracts import registry
 from contracts.checkpoints import CheckpointFailed, CheckpointFailure
+from deploy.local.ports import free_port
 from tests.checkpoint.stage import Job, Stage, open_stage
 from tests.objects.proxy import S3Proxy
 from tests.servers import NatsServer, PostgresServer, SeaweedServer
@@ -31,7 +34,8 @@ async def stage(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> AsyncGenerator[Stage, None]:
     folder: Path = tmp_path_factory.mktemp("unsaved")
-    async with open_stage("checkpoint", hub, postgres, s3, folder, endpoint=proxy.endpoint) as made:
+    settings = {"FARSIDE_METRICS_PORT": str(free_port())}
+    async with open_stage("checkpoint", hub, postgres, s3, folder, endpoint=proxy.endpoint, **settings) as made:
         yield made
 
 
@@ -40,6 +44,19 @@ async def told(job: Job) -> list[tuple[int, int]]:
     failed: list[CheckpointFailed] = await job.events(registry.CHECKPOINTS_FAILED)
     assert {body.cause for body in failed} <= {CheckpointFailure.STORE_UNAVAILABLE}
     return [(body.attempt, body.step) for body in failed]
+
+
+def scrape(stage: Stage) -> dict[str, float]:
+    """The service's counters, as Prometheus reads them."""
+    port = int(stage.service.environment["FARSIDE_METRICS_PORT"])
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+    try:
+        connection.request("GET", "/metrics")
+        lines = connection.getresponse().read().decode().splitlines()
+    finally:
+        connection.close()
+    samples = [line.rpartition(" ") for line in lines if line.startswith("farside_checkpoint_")]
+    return {name.partition("{")[0]: float(value) for name, _, value in samples}
 
 
 async def test_c8_a_save_that_cannot_be_uploaded_is_told_once_and_committed_later(stage: Stage) -> None:
@@ -95,3 +112,22 @@ async def test_c8_a_commit_that_fails_is_told_at_the_first_failure(stage: Stage,
     proxy.away = False
     await job.until_committed(1, 10, 60)
     assert await told(job) == [(1, 10)]
+
+
+async def test_c8_success_and_throughput_are_metrics(stage: Stage) -> None:
+    before = await asyncio.to_thread(scrape, stage)
+    job = stage.job()
+    event = await job.commit(1, 10)
+    await job.report_unsaved(1, 20)
+    await job.until_events(registry.CHECKPOINTS_FAILED)
+
+    async def counted() -> bool:
+        now = await asyncio.to_thread(scrape, stage)
+        more = {name: value - before.get(name, 0.0) for name, value in now.items()}
+        return (
+            more["farside_checkpoint_committed_total"] == 1
+            and more["farside_checkpoint_committed_bytes_total"] == event.size_bytes
+            and more["farside_checkpoint_failed_total"] == 1
+        )
+
+    await until(counted, 10, "the counters to show it")
