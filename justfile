@@ -57,7 +57,7 @@ test-unit *ARGS:
 test-bus *ARGS:
     python -m pytest tests/bus {{ ARGS }}
 
-# write contracts/schemas and contracts/asyncapi anew from the registry
+# write contracts/schemas, contracts/asyncapi and docs/flows.md anew from the registry
 contracts:
     python -m contracts.generate
 

@@ -7,12 +7,13 @@ it is back, with the same `Idempotency-Key`.
 import asyncio
 import json
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from libs.bus import Ledger
 from libs.db import Connection
 from libs.kit.bell import Bell
 from libs.kit.clock import Clock
+from libs.kit.ids import RANDOM_BYTES, uuid7
 from libs.kit.logs import get_logger
 from libs.telemetry import spans
 from services.alerting import store
@@ -24,6 +25,7 @@ from services.alerting.store import Due
 
 DELIVERIES_AT_ONCE = 4
 SUBJECTS_KEEP = timedelta(days=40)  # longer than the streams keep what might still come
+ALERTS_KEEP = timedelta(days=90)  # as long as their stream
 TIDY_S = 3600.0
 _OUTCOMES = {Delivered: "done", Again: "failed", Park: "refused"}
 
@@ -90,8 +92,13 @@ def _log(item: Due, fate: Fate) -> None:
             log.error("notification.parked", tries=item.tries + 1, message=message)
 
 
+def _first_id(at: datetime) -> str:
+    """The lowest id that can have been made at `at`."""
+    return uuid7(round(at.timestamp() * 1000), bytes(RANDOM_BYTES))
+
+
 class Tidier:
-    """Parks what waits for receivers that are no longer configured, and forgets subjects long quiet."""
+    """Parks what waits for receivers that are no longer configured, and forgets what is long over."""
 
     def __init__(self, ledger: Ledger[Connection], clock: Clock, receivers: Sequence[str]) -> None:
         """Nothing runs before `run`."""
@@ -107,6 +114,7 @@ class Tidier:
                 message = "its receiver is no longer among FARSIDE_ALERT_WEBHOOKS"
                 parked = await store.park_others(tx.conn, self._receivers, message, now)
                 await store.forget_subjects(tx.conn, now - SUBJECTS_KEEP)
+                await store.forget_alerts(tx.conn, _first_id(now - ALERTS_KEEP))
             if parked:
                 get_logger().warning("notification.receiver_gone", receivers=sorted({*parked}), parked=len(parked))
             await asyncio.sleep(TIDY_S)

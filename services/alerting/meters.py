@@ -8,7 +8,7 @@ from libs.db import Connection
 from libs.telemetry.metrics import gauge
 from services.alerting import store
 
-READ_EVERY_S = 5.0
+READ_EVERY_S = 10.0
 
 
 class Meters:

@@ -16,6 +16,11 @@ _LOCK = """
 """
 _SAVE_SUBJECT = "UPDATE subjects SET openings = $2, closings = $3 WHERE fingerprint = $1"
 _FORGET = "DELETE FROM subjects WHERE touched_at < $1 AND openings = '{}'"
+_FORGET_TOLD = """
+    DELETE FROM notifications USING alerts
+    WHERE alerts.alert_id = notifications.alert_id AND alerts.state = 'resolved' AND alerts.alert_id < $1
+"""
+_FORGET_ALERTS = "DELETE FROM alerts WHERE state = 'resolved' AND alert_id < $1"
 _FIRING = "SELECT body FROM alerts WHERE fingerprint = $1 AND state = 'firing'"
 _ADD_ALERT = "INSERT INTO alerts (alert_id, fingerprint, name, level, state, body) VALUES ($1, $2, $3, $4, $5, $6)"
 _SAVE_ALERT = "UPDATE alerts SET state = $2, body = $3 WHERE alert_id = $1"
@@ -86,6 +91,12 @@ async def save_subject(conn: Connection, fingerprint: str, watch: Watch) -> None
 async def forget_subjects(conn: Connection, before: datetime) -> None:
     """Drop subjects with nothing open of which nothing was heard since `before`."""
     await conn.execute(_FORGET, before)
+
+
+async def forget_alerts(conn: Connection, before: str) -> None:
+    """Drop episodes that are over, and what is known of telling them, whose ids were made before `before`."""
+    await conn.execute(_FORGET_TOLD, before)
+    await conn.execute(_FORGET_ALERTS, before)
 
 
 async def add_alert(conn: Connection, alert: Alert) -> None:

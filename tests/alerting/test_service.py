@@ -13,11 +13,13 @@ from contracts.alerts import AlertPhase, AlertsQuery, ResolveRequest
 from contracts.checkpoints import CheckpointFailure
 from contracts.requests import ProblemCode
 from libs.bus import Problem
+from libs.db import connect_once
 from libs.kit.ids import new_id
 from services.alerting.core.rules import fingerprint
 from tests.alerting.scene import Job, Node, Scene
 from tests.contracts.judge import faults
 from tests.unit.alerting.format import WEBHOOK
+from tests.waiting import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -151,6 +153,42 @@ async def test_pages_go_through_all_alerts_of_a_state(scene: Scene) -> None:
             break
     assert found == sorted({*found}, reverse=True)
     assert {node.name for node in nodes} <= {one.alert.labels.get("node") for one in await scene.records(FIRING)}
+
+
+async def test_what_is_long_over_is_forgotten(scene: Scene) -> None:
+    node, other = Node(scene), Node(scene)
+    for one in (node, other):
+        await one.lost(3)
+    over, firing = [await scene.alert(FIRING, node=one.name) for one in (node, other)]
+    await node.returned(4)
+    await scene.notification(over, "pager", RESOLVED, "delivered")
+    await scene.notification(firing, "pager", FIRING, "delivered")
+    await _age(scene, over.alert_id)
+    await _age(scene, firing.alert_id)
+    scene.restart()
+
+    async def forgotten() -> bool:
+        return await scene.records(node=node.name) == []
+
+    await until(forgotten, 20)
+    assert len(await scene.records(node=other.name)) == 1, "what fires is kept, however old"
+
+
+async def _age(scene: Scene, alert_id: str) -> None:
+    """Give an episode an id of years ago."""
+    conn = await connect_once(scene.stage.dsn)
+    old = f"00{alert_id[2:]}"
+    try:
+        await conn.execute(
+            "INSERT INTO alerts SELECT $2, fingerprint || '0', name, level, state, replace(body, $1, $2) FROM alerts "
+            "WHERE alert_id = $1",
+            alert_id,
+            old,
+        )
+        await conn.execute("UPDATE notifications SET alert_id = $2 WHERE alert_id = $1", alert_id, old)
+        await conn.execute("DELETE FROM alerts WHERE alert_id = $1", alert_id)
+    finally:
+        await conn.close()
 
 
 async def _farside(scene: Scene, *arguments: str) -> tuple[int, str]:
