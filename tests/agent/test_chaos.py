@@ -33,7 +33,7 @@ sys.exit(int(job.seed))
 async def test_killed_at_any_moment_it_starts_once_counts_once_and_ends_once(world: World, seed: int) -> None:
     chance = np.random.default_rng(seed)
     runs = [world.run(script=SCRIPT, seed=number % 2) for number in range(JOBS)]
-    agent = world.agent()
+    agent = world.agent(FARSIDE_USAGE_PERIOD_S="1")
     agent.start()
     for number in range(KILLS):
         if number < JOBS:
@@ -59,6 +59,7 @@ async def _true_account(world: World, run: WorkRun) -> None:
     exited: AttemptExited = world.bodies(run, "exited")[0]
     sequences = [event.sequence for event in world.about(run)]
     assert sequences == list(range(1, len(sequences) + 1)), "nothing lost, nothing twice, all in order"
+    await _true_usage(world, run)
     if exited.cause == "never_started":
         assert names["started"] == 0
         return
@@ -68,3 +69,12 @@ async def _true_account(world: World, run: WorkRun) -> None:
     assert steps == list(range(1, 61))
     assert [body.step for body in world.bodies(run, "saved")] == [20, 40, 60]
     await until(lambda: not (world.attempt_folder(run) / "ckpt").exists())
+
+
+async def _true_usage(world: World, run: WorkRun) -> None:
+    """Measured by whichever agent lived: nothing lost, nothing twice."""
+    held_from, held_to = world.hold(run)
+    assert held_to is not None
+    held_ms = held_to - held_from
+    await until(lambda: sum(row.quantity for row in world.usage(run)) >= held_ms, 20, "the last sample")
+    assert sum(row.quantity for row in world.usage(run)) == held_ms
