@@ -26,6 +26,7 @@ from libs.objects.keys import (
     shard_key,
     unescape_path,
     upload_prefix,
+    usage_extract_key,
 )
 from libs.objects.model import Created, Digest, Exists, Head, Listed, S3Settings, StoreConfig, digest_of
 from libs.objects.store import Store
@@ -58,4 +59,5 @@ __all__ = [
     "shard_key",
     "unescape_path",
     "upload_prefix",
+    "usage_extract_key",
 ]

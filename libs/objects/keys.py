@@ -7,6 +7,7 @@ that is kept, byte for byte, and `unescape_path` is its inverse.
 
 import codecs
 import re
+from datetime import datetime
 
 from libs.objects.errors import RefusedError
 
@@ -149,3 +150,8 @@ def artefact_area(tenant: str) -> str:
 def log_key(tenant: str, job_id: str, attempt: int, member: int, chunk: int) -> str:
     """One chunk of a member's log."""
     return f"logs/{tenant}/{job_id}/{attempt}/{member}/{chunk:08d}.log"
+
+
+def usage_extract_key(tenant: str, hour: datetime, rollup_id: str) -> str:
+    """The samples of one roll-up."""
+    return f"usage/{tenant}/{hour:%Y-%m-%dT%H}/{rollup_id}.jsonl.gz"

@@ -17,7 +17,17 @@ from contracts.base import NAME_PATTERN, UUID_PATTERN, Reason, ReasonCode
 from contracts.deadletters import DeadReason
 from contracts.jobs import JobCancel, JobHold, JobRejected, JobRelease, JobSpec
 from contracts.nodes import NodePhase, NodeState
-from contracts.requests import ClaimReply, ClaimRequest, JobQuery, JobReply, JobsPage, JobsQuery, ProblemCode
+from contracts.requests import (
+    ClaimReply,
+    ClaimRequest,
+    HoldingsPage,
+    HoldingsQuery,
+    JobQuery,
+    JobReply,
+    JobsPage,
+    JobsQuery,
+    ProblemCode,
+)
 from contracts.transfers import TransferCompleted
 from contracts.work import WorkStop
 from libs.bus import App, Call, Event, Invalid, Problem, Refused, Tx, actor_of
@@ -25,7 +35,7 @@ from libs.db import Connection
 from libs.kit.clock import Clock
 from libs.kit.logs import get_logger
 from libs.telemetry import context
-from services.scheduler import reads, store
+from services.scheduler import holdings, reads, store
 from services.scheduler.core import admission, attempts, model, words
 from services.scheduler.core.jobs import decide
 from services.scheduler.effects import carry_out
@@ -67,6 +77,7 @@ class Scheduler:
         app.serve(registry.CALL_CLAIM, self.on_claim)
         app.serve(registry.QUERY_JOBS, self.on_query_jobs)
         app.serve(registry.QUERY_JOB, self.on_query_job)
+        app.serve(registry.QUERY_HOLDINGS, self.on_query_holdings)
 
     # ---- submissions -------------------------------------------------------------------------------------------------
 
@@ -290,6 +301,10 @@ class Scheduler:
     async def on_query_jobs(self, tx: PgTx, call: Call[JobsQuery]) -> JobsPage:
         """A page of jobs, newest first."""
         return await reads.page_of_jobs(tx.conn, call.key, call.body)
+
+    async def on_query_holdings(self, tx: PgTx, call: Call[HoldingsQuery]) -> HoldingsPage:
+        """The admission ledger of some jobs."""
+        return await holdings.page_of_holdings(tx.conn, call.key, call.body)
 
     async def on_query_job(self, tx: PgTx, call: Call[JobQuery]) -> JobReply:
         """One job and its transitions."""

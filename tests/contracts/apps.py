@@ -16,6 +16,8 @@ from services.checkpoint.app import build as build_checkpoint
 from services.checkpoint.settings import CheckpointSettings
 from services.inventory.app import build as build_inventory
 from services.inventory.settings import InventorySettings
+from services.metering.app import build as build_metering
+from services.metering.settings import MeteringSettings
 from services.scheduler.app import build as build_scheduler
 from services.scheduler.settings import SchedulerSettings
 from services.transfer.app import build as build_transfer
@@ -49,6 +51,10 @@ def _inventory(_: Path) -> App[Any]:
     return build_inventory(InventorySettings(pg_dsn=DSN), PgLedger(NOTHING, registry.INVENTORY))
 
 
+def _metering(_: Path) -> App[Any]:
+    return build_metering(MeteringSettings(pg_dsn=DSN), PgLedger(NOTHING, registry.METERING), NOTHING)
+
+
 def _scheduler(_: Path) -> App[Any]:
     return build_scheduler(SchedulerSettings(pg_dsn=DSN), PgLedger(NOTHING, registry.SCHEDULER), NOTHING)
 
@@ -63,6 +69,7 @@ BUILD: dict[str, Callable[[Path], App[Any]]] = {
     registry.BILLING: _billing,
     registry.CHECKPOINT: _checkpoint,
     registry.INVENTORY: _inventory,
+    registry.METERING: _metering,
     registry.SCHEDULER: _scheduler,
     registry.TRANSFER: _transfer,
 }

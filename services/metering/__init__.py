@@ -1,0 +1,1 @@
+"""Metering: what nodes measured, judged, kept, rolled up."""

@@ -1,0 +1,1 @@
+"""What metering decides; nothing here does I/O."""

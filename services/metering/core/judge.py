@@ -1,0 +1,149 @@
+"""Whether a measured row counts. Pure: the row, its message, its attempt's placement in; a sample or a refusal out.
+
+What the row says of itself is looked at first, then what it claims of the attempt, so that garbage about an attempt
+never heard of does not wait for it.
+"""
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+
+from contracts.usage import RowFault, UsageItem, UsageRow
+from services.metering.core.model import Limits, Measured, Placement, Refused, Sample, identity
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+MS = timedelta(milliseconds=1)
+MAX_CARD_MIB = 16 * 1024 * 1024  # far above any card; a quantity beyond it is no memory
+
+
+def held_ms(row: UsageRow) -> int:
+    """The row's window in milliseconds."""
+    return (row.window_end - row.window_start) // MS
+
+
+def gpu_ms(row: UsageRow) -> int:
+    """Card-milliseconds that the row stands for; 0 for items other than that."""
+    return row.quantity if row.item is UsageItem.GPU_MS else 0
+
+
+def judge(measured: Measured, placement: Placement | None, limits: Limits) -> Sample | Refused:
+    """A sample, or a refusal with the first fault that is found."""
+    fault = _itself(measured, limits)
+    if fault is not None:
+        return Refused(measured, *fault)
+    row = measured.row
+    if placement is None:
+        words = f"attempt {row.attempt} of job {row.job_id} was never placed, as far as is known"
+        return Refused(measured, RowFault.UNKNOWN_ATTEMPT, words)
+    fault = _claimed(measured, placement)
+    if fault is not None:
+        return Refused(measured, *fault)
+    if placement.fenced_at is not None and row.window_start >= placement.fenced_at:
+        return fenced(measured, placement.fenced_at)
+    return Sample(measured, placement.seats[row.member].tier)
+
+
+def fenced(measured: Measured, at: datetime) -> Refused:
+    """A row of an attempt that had its last effects before its window began."""
+    row = measured.row
+    words = (
+        f"a later attempt of job {row.job_id} was restored at {at.isoformat()}: attempt {row.attempt} is billed up to "
+    )
+    return Refused(measured, RowFault.FENCED, f"{words}then")
+
+
+def _itself(measured: Measured, limits: Limits) -> tuple[RowFault, str] | None:
+    row = measured.row
+    words = _window(measured)
+    if words is not None:
+        return RowFault.WRONG_WINDOW, words
+    words = _quantity(row)
+    if words is not None:
+        return RowFault.WRONG_QUANTITY, words
+    ahead_s = (row.window_end - measured.stored_at).total_seconds()
+    if ahead_s > limits.ahead_s:
+        end, stored = row.window_end.isoformat(), measured.stored_at.isoformat()
+        words = f"the window ends at {end}, {ahead_s:.0f} s after it was stored ({stored}): set the node's clock"
+        return RowFault.CLOCK_JUMP, words
+    if -ahead_s > limits.late_s:
+        words = f"the window ended {-ahead_s:.0f} s before it was stored, more than {limits.late_s:.0f} s"
+        return RowFault.CLOCK_JUMP, words
+    return None
+
+
+def _window(measured: Measured) -> str | None:
+    row, begin = measured.row, measured.window_start
+    end = begin + timedelta(seconds=measured.period_s)
+    if (begin - EPOCH) % timedelta(seconds=measured.period_s):
+        return f"the message's window begins at {begin.isoformat()}, off the grid of {measured.period_s} s"
+    if row.window_end <= row.window_start:
+        return f"the window ends at {row.window_end.isoformat()}, not after it begins"
+    if row.window_start < begin or row.window_end > end:
+        shown = f"{row.window_start.isoformat()} to {row.window_end.isoformat()}"
+        return f"{shown} is not inside the message's window, {begin.isoformat()} and {measured.period_s} s on"
+    if (row.window_start - EPOCH) % MS or (row.window_end - EPOCH) % MS:
+        return f"the window from {row.window_start.isoformat()} is not cut at whole milliseconds"
+    return None
+
+
+def _quantity(row: UsageRow) -> str | None:
+    held = row.share_milli * held_ms(row)
+    match row.item:
+        case UsageItem.GPU_MS:
+            right = row.quantity == held // 1000
+        case UsageItem.GPU_MEMORY_MIB_MS:
+            right = row.quantity % max(1, held // 1000) == 0 and row.quantity <= MAX_CARD_MIB * held // 1000
+    if right:
+        return None
+    return f"{row.quantity} {row.item.value} is not what {held_ms(row)} ms at a share of {row.share_milli} make"
+
+
+def _claimed(measured: Measured, placement: Placement) -> tuple[RowFault, str] | None:
+    row, seat = measured.row, placement.seats.get(measured.row.member)
+    whom = f"attempt {row.attempt} of job {row.job_id}"
+    if row.tenant != placement.tenant:
+        return RowFault.TENANT_MISMATCH, f"{whom} is tenant {placement.tenant}'s, the row says {row.tenant}"
+    if seat is None:
+        return RowFault.CARD_NOT_HELD, f"{whom} has no member {row.member}"
+    if seat.node != measured.node:
+        return RowFault.NODE_MISMATCH, f"member {row.member} of {whom} is on {seat.node}, not on {measured.node}"
+    if row.card not in seat.cards:
+        held = ", ".join(map(str, sorted(seat.cards))) or "none"
+        return RowFault.CARD_NOT_HELD, f"member {row.member} of {whom} never held card {row.card}: it holds {held}"
+    return None
+
+
+def same(one: UsageRow, other: UsageRow) -> bool:
+    """Whether two rows of one identity say the same."""
+    return one == other
+
+
+def overlapping(samples: Sequence[Sample]) -> Iterator[tuple[int, Sample]]:
+    """Samples whose window overlaps that of an earlier one of the same card, with their place in the sequence.
+
+    Those of one identity are not told here: they are the same sample, or a conflict.
+    """
+    ordered = sorted(enumerate(samples), key=lambda item: (_card(item[1]), item[1].measured.row.window_start, item[0]))
+    before: Sample | None = None
+    for place, sample in ordered:
+        if before is not None and _card(before) == _card(sample):
+            clash = sample.measured.row.window_start < before.measured.row.window_end
+            if clash and identity(before.measured.row) != identity(sample.measured.row):
+                yield place, sample
+                continue
+        before = sample
+
+
+def _card(sample: Sample) -> tuple[str, int, int, int, str]:
+    row = sample.measured.row
+    return row.job_id, row.attempt, row.member, row.card, row.item.value
+
+
+def overlap_words(row: UsageRow) -> str:
+    """Why a row that overlaps another is not billed."""
+    begin, end = row.window_start.isoformat(), row.window_end.isoformat()
+    return f"{begin} to {end} overlaps another window of card {row.card}: one moment is billed once"
+
+
+def conflict_words(row: UsageRow) -> str:
+    """Why a row with the identity of another is not billed."""
+    return f"another row with the same identity was stored before, with other content than {row.quantity}"

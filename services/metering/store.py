@@ -1,0 +1,175 @@
+"""SQL of what comes in: placements, samples, refused rows, fences. Functions take the caller's connection."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from contracts.base import Tier
+from contracts.jobs import AttemptState, JobState
+from contracts.usage import UsageRow
+from libs.db import Connection, Row
+from services.metering.core.judge import fenced, gpu_ms
+from services.metering.core.model import Identity, Measured, Placement, Refused, Sample, Seat, identity
+
+LOCK_CLASS = 0x0FA7
+LONGEST_WINDOW = "interval '1 hour'"
+
+_ATTEMPT = """
+    INSERT INTO attempts (job_id, attempt, tenant, job_name, team, labels, seen_at)
+    VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT DO NOTHING RETURNING true
+"""
+_SEATS = """
+    INSERT INTO seats (job_id, attempt, member, node, tier, cards)
+    VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT DO NOTHING
+"""
+_PLACEMENTS = """
+    WITH wanted AS (SELECT DISTINCT * FROM unnest($1::text[], $2::bigint[]) AS w (job_id, attempt))
+    SELECT a.job_id, a.attempt, a.tenant, s.member, s.node, s.tier, s.cards,
+      (SELECT min(f.at) FROM fences f WHERE f.job_id = a.job_id AND f.attempt > a.attempt) AS fenced_at
+    FROM wanted JOIN attempts a USING (job_id, attempt) JOIN seats s USING (job_id, attempt)
+"""
+_KEYS = """
+    unnest($1::text[], $2::bigint[], $3::bigint[], $4::bigint[], $5::text[], $6::timestamptz[], $7::timestamptz[])
+      WITH ORDINALITY AS c (job_id, attempt, member, card, item, window_start, window_end, place)
+"""
+_OVERLAPS = f"""
+    SELECT c.place FROM {_KEYS} WHERE EXISTS (
+      SELECT FROM samples s
+      WHERE s.job_id = c.job_id AND s.attempt = c.attempt AND s.member = c.member AND s.card = c.card
+        AND s.item = c.item AND s.window_start <> c.window_start
+        AND s.window_start < c.window_end AND s.window_end > c.window_start
+        AND s.window_start > c.window_start - {LONGEST_WINDOW})
+"""  # noqa: S608 - the parts are written above
+_INSERT = """
+    INSERT INTO samples (job_id, attempt, member, card, item, window_start, window_end, quantity, tenant, card_uuid,
+      accelerator, share_milli, tier, node, stored_at, trace, source, message_id, place, period_s, grid_start)
+    SELECT * FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::bigint[], $5::text[], $6::timestamptz[],
+      $7::timestamptz[], $8::bigint[], $9::text[], $10::text[], $11::text[], $12::bigint[], $13::text[], $14::text[],
+      $15::timestamptz[], $16::text[], $17::text[], $18::text[], $19::bigint[], $20::bigint[], $21::timestamptz[])
+    ON CONFLICT DO NOTHING RETURNING job_id, attempt, member, card, item, window_start
+"""
+_STANDING = f"""
+    SELECT s.* FROM {_KEYS} JOIN samples s USING (job_id, attempt, member, card, item, window_start)
+"""  # noqa: S608 - as above
+_REFUSE = """
+    INSERT INTO refused (source, message_id, place, job_id, attempt, tenant, node, body, period_s, window_start, gpu_ms,
+      fault, message, trace, stored_at)
+    SELECT * FROM unnest($1::text[], $2::text[], $3::bigint[], $4::text[], $5::bigint[], $6::text[], $7::text[],
+      $8::jsonb[], $9::bigint[], $10::timestamptz[], $11::bigint[], $12::text[], $13::text[], $14::text[],
+      $15::timestamptz[])
+    ON CONFLICT DO NOTHING
+"""
+_TAKE_UNKNOWN = """
+    DELETE FROM refused WHERE job_id = $1 AND attempt = $2 AND fault = 'unknown_attempt' RETURNING *
+"""
+_FENCE = "INSERT INTO fences (job_id, attempt, at) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING RETURNING true"
+_TAKE_FENCED = """
+    DELETE FROM samples WHERE job_id = $1 AND attempt < $2 AND window_start >= $3 AND close_id IS NULL RETURNING *
+"""
+
+
+async def lock(conn: Connection) -> None:
+    """One transaction at a time judges, fences or closes: what one decides, the next one sees."""
+    await conn.execute("SELECT pg_advisory_xact_lock($1, hashtext('samples'))", LOCK_CLASS)
+
+
+async def add_placement(conn: Connection, state: JobState, attempt: AttemptState, now: datetime) -> bool:
+    """Keep where an attempt was placed; False when that is known already."""
+    spec, key = state.spec, (state.job_id, attempt.number)
+    labels = spec.model_dump_json(include={"labels"})
+    if await conn.fetchval(_ATTEMPT, *key, state.tenant, spec.name, spec.team, labels, now) is None:
+        return False
+    seats = [(*key, member.index, member.node, member.tier.value, member.cards) for member in attempt.members]
+    await conn.executemany(_SEATS, seats)
+    return True
+
+
+async def placements(conn: Connection, keys: Collection[tuple[str, int]]) -> Mapping[tuple[str, int], Placement]:
+    """The placements that are known of these attempts."""
+    rows = await conn.fetch(_PLACEMENTS, [job_id for job_id, _ in keys], [attempt for _, attempt in keys])
+    found: dict[tuple[str, int], dict[int, Seat]] = {}
+    heads: dict[tuple[str, int], tuple[str, datetime | None]] = {}
+    for row in rows:
+        key = (str(row["job_id"]), int(row["attempt"]))
+        heads[key] = (row["tenant"], row["fenced_at"])
+        seat = Seat(row["node"], Tier(row["tier"]), frozenset(row["cards"]))
+        found.setdefault(key, {})[row["member"]] = seat
+    return {key: Placement(heads[key][0], seats, heads[key][1]) for key, seats in found.items()}
+
+
+async def overlaps(conn: Connection, samples: Sequence[Sample]) -> set[int]:
+    """Places of the samples whose window overlaps another one that is stored."""
+    rows = await conn.fetch(_OVERLAPS, *_columns([_key(sample.measured.row) for sample in samples], 7))
+    return {int(row["place"]) - 1 for row in rows}
+
+
+async def insert(conn: Connection, samples: Iterable[Sample]) -> set[Identity]:
+    """Store samples; returns the identities that were new."""
+    rows = await conn.fetch(_INSERT, *_columns([_values(sample) for sample in samples], 21))
+    return {Identity(*row.values()) for row in rows}
+
+
+async def standing(conn: Connection, rows: Sequence[UsageRow]) -> dict[Identity, UsageRow]:
+    """The stored rows of these identities."""
+    found = await conn.fetch(_STANDING, *_columns([_key(row) for row in rows], 7))
+    known = [to_row(row) for row in found]
+    return {identity(row): row for row in known}
+
+
+async def refuse(conn: Connection, refused: Iterable[Refused]) -> None:
+    """Keep rows that are not billed; the same row again is the same."""
+    await conn.execute(_REFUSE, *_columns([_refusal(one) for one in refused], 15))
+
+
+async def take_unknown(conn: Connection, job_id: str, attempt: int) -> list[Measured]:
+    """Rows that waited for this placement; they are judged anew."""
+    rows = await conn.fetch(_TAKE_UNKNOWN, job_id, attempt)
+    return [_measured(row, UsageRow.model_validate_json(row["body"]), row["window_start"]) for row in rows]
+
+
+async def fence(conn: Connection, job_id: str, attempt: int, at: datetime) -> None:
+    """Attempts before `attempt` are billed up to `at`; what is in a closing already stays there."""
+    if await conn.fetchval(_FENCE, job_id, attempt, at) is not None:
+        rows = await conn.fetch(_TAKE_FENCED, job_id, attempt, at)
+        await refuse(conn, [fenced(_measured(row, to_row(row), row["grid_start"]), at) for row in rows])
+
+
+def to_row(row: Row) -> UsageRow:
+    """A stored sample as it was measured."""
+    return UsageRow.model_validate({name: row[name] for name in UsageRow.model_fields})
+
+
+def _columns(rows: Sequence[tuple[Any, ...]], width: int) -> list[list[Any]]:
+    return [list(column) for column in zip(*rows, strict=True)] or [[] for _ in range(width)]
+
+
+def _key(row: UsageRow) -> tuple[Any, ...]:
+    return row.job_id, row.attempt, row.member, row.card, row.item.value, row.window_start, row.window_end
+
+
+def _values(sample: Sample) -> tuple[Any, ...]:
+    measured, row = sample.measured, sample.measured.row
+    facts = (row.quantity, row.tenant, row.card_uuid, row.accelerator, row.share_milli, sample.tier.value)
+    origin = (measured.source, measured.message_id, measured.place, measured.period_s, measured.window_start)
+    return *_key(row), *facts, measured.node, measured.stored_at, measured.trace, *origin
+
+
+def _refusal(refused: Refused) -> tuple[Any, ...]:
+    one, row = refused.measured, refused.measured.row
+    whose = (one.source, one.message_id, one.place, row.job_id, row.attempt, row.tenant, one.node)
+    told = (row.model_dump_json(), one.period_s, one.window_start, gpu_ms(row), refused.fault.value, refused.message)
+    return *whose, *told, one.trace, one.stored_at
+
+
+def _measured(row: Row, usage: UsageRow, grid_start: datetime) -> Measured:
+    return Measured(
+        row=usage,
+        source=row["source"],
+        message_id=row["message_id"],
+        place=row["place"],
+        node=row["node"],
+        period_s=row["period_s"],
+        window_start=grid_start,
+        stored_at=row["stored_at"],
+        trace=row["trace"],
+    )
