@@ -11,11 +11,14 @@ from pathlib import Path
 
 import click
 
+from deploy.demo.accounts import HEARTBEAT_S, PERIOD_S
 from deploy.demo.findings import Findings, failures, report
 from deploy.demo.plot import Picture, draw
+from deploy.demo.proxy import StoreProxy
 from deploy.demo.story import Scene, play
 from deploy.demo.watcher import StoryError, Watcher
 from deploy.local.errors import StackError
+from deploy.local.ports import free_port
 from deploy.local.stack import Stack
 from libs.cli import output
 from libs.cli.errors import FileError
@@ -24,7 +27,14 @@ from libs.cli.session import connected
 from libs.kit import logs
 
 # A real fleet counts leases in minutes; the order of events is the same when all times shrink together.
-TIMINGS = {"FARSIDE_HEARTBEAT_S": "0.5", "FARSIDE_SUSPECT_S": "2.5", "FARSIDE_LEASE_S": "6", "FARSIDE_LOST_S": "8"}
+TIMINGS = {
+    "FARSIDE_HEARTBEAT_S": str(HEARTBEAT_S),
+    "FARSIDE_SUSPECT_S": "2.5",
+    "FARSIDE_LEASE_S": "6",
+    "FARSIDE_LOST_S": "8",
+    "FARSIDE_USAGE_PERIOD_S": str(PERIOD_S),
+    "FARSIDE_METERING_RECONCILE_S": "1",
+}
 LIMIT_S = 240.0
 INTERRUPTED = 130
 DEFAULT_PLOT = Path("farside-demo.png")
@@ -114,13 +124,16 @@ async def _demo(found: Findings, keep: Path | None, say: Callable[[str], None]) 
 
 
 async def _story(folder: Path, found: Findings, say: Callable[[str], None]) -> Picture:
-    directory = folder / "stack"
-    async with (
-        Stack(directory, env=TIMINGS, say=say) as stack,
-        connected(directory) as session,
-        Watcher(session.client, say) as watcher,
-    ):
-        say("everything is up; the fleet as inventory lists it:")
-        picture = await play(Scene(stack, session, watcher, folder, found, say))
-        say("taking everything down")
-        return picture
+    directory, store_port = folder / "stack", free_port()
+    proxy = StoreProxy(store_port)
+    env = {**TIMINGS, "FARSIDE_S3_ENDPOINT": proxy.endpoint}
+    with proxy:
+        async with (
+            Stack(directory, env=env, ports={"s3": store_port}, say=say) as stack,
+            connected(directory) as session,
+            Watcher(session.client, say) as watcher,
+        ):
+            say("everything is up; the fleet as inventory lists it:")
+            picture = await play(Scene(stack, proxy, session, watcher, folder, found, say))
+            say("taking everything down")
+            return picture

@@ -2,7 +2,9 @@
 
 from collections.abc import Callable
 
-from contracts.checkpoints import CheckpointCommitted, CheckpointFailed, CheckpointRestored
+from contracts.alerts import Alert, AlertPhase
+from contracts.checkpoints import CheckpointCommitted, CheckpointFailed, CheckpointFailure, CheckpointRestored
+from contracts.invoices import Invoice
 from contracts.jobs import JobPhase, JobRejected, JobState
 from contracts.nodes import NodePhase, NodeState
 from deploy.demo.watcher import Seen, StoryError
@@ -91,9 +93,20 @@ def refused(job_id: str, step: int) -> Callable[[Seen], CheckpointFailed | None]
     """The refusal of a save of `step`."""
 
     def found(seen: Seen) -> CheckpointFailed | None:
-        return next((item for item in seen.failed if (item.job_id, item.step) == (job_id, step)), None)
+        fenced = (item for item in seen.failed if item.cause is CheckpointFailure.FENCED)
+        return next((item for item in fenced if (item.job_id, item.step) == (job_id, step)), None)
 
     return found
+
+
+def alert(name: str, state: AlertPhase) -> Callable[[Seen], Alert | None]:
+    """The first telling of an alert in this state."""
+    return lambda seen: next((item for item in seen.alerts if (item.name, item.state) == (name, state)), None)
+
+
+def invoice(close_id: str) -> Callable[[Seen], Invoice | None]:
+    """The invoice of a closing."""
+    return lambda seen: next((item for item in seen.invoices if item.close_id == close_id), None)
 
 
 def _known(seen: Seen, job_id: str) -> JobState | None:

@@ -4,19 +4,42 @@ In: a `Findings` filled step by step. Out: the report of `farside demo --json` a
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from contracts.alerts import Alert, AlertPhase
 from contracts.base import Reason, ReasonCode, Tier
 from contracts.jobs import JobState, Member, Outcome
 from libs.cli.words import figures
+from libs.journey import Journey
 
 COMPARED_LOSSES = 20
 MAX_LOSS_DIFFERENCE = 1e-9
 MIN_ACCURACY = 0.95
 ATTEMPTS = 2
+ALERTS = ("NodeLost", "CheckpointFailed")
+MIN_SERVICES = 7
 
 Losses = Mapping[int, float]
+
+
+@dataclass(frozen=True)
+class AttemptBalance:
+    """What was measured of an attempt beside what it held: card-milliseconds, equal within `tolerance_ms`."""
+
+    job: str
+    attempt: int
+    killed: bool
+    windows: int
+    gpu_ms: int
+    held_ms_x_cards: int
+    tolerance_ms: int
+    over: bool
+
+    @property
+    def holds(self) -> bool:
+        """Whether the attempt is over and both sides agree."""
+        return self.over and self.gpu_ms > 0 and abs(self.gpu_ms - self.held_ms_x_cards) <= self.tolerance_ms
 
 
 @dataclass
@@ -37,6 +60,12 @@ class Findings:
     batch: JobState | None = None
     batch_member: Member | None = None
     greedy: Reason | None = None
+    balances: list[AttemptBalance] = field(default_factory=list[AttemptBalance])
+    invoice_total_micro: int | None = None
+    recomputed_total_micro: int | None = None
+    bill_differences: list[str] = field(default_factory=list[str])
+    alerts: list[Alert] = field(default_factory=list[Alert])
+    trace: Journey | None = None
     error: str | None = None
 
 
@@ -49,7 +78,7 @@ def compare(resumed: Losses, reference: Losses, after_step: int) -> tuple[int, f
 
 def failures(found: Findings) -> list[str]:
     """Every condition that does not hold, in words."""
-    conditions = [*_train(found), *_others(found)]
+    conditions = [*_train(found), *_others(found), *_accounts(found), *_watched(found)]
     broken = [words for holds, words in conditions if not holds]
     return broken if found.error is None else [found.error, *broken]
 
@@ -91,6 +120,42 @@ def _others(found: Findings) -> Iterator[tuple[bool, str]]:
     yield None not in amounts, f"the refusal carries used, asked, allowed = {amounts}"
 
 
+def _accounts(found: Findings) -> Iterator[tuple[bool, str]]:
+    yield bool(found.balances), "nothing was measured"
+    for item in found.balances:
+        sides = f"measured {item.gpu_ms} gpu_ms, held {item.held_ms_x_cards}"
+        words = f"{sides}, more than {item.tolerance_ms} apart or not over"
+        yield item.holds, f"{item.job} attempt {item.attempt}: {words}"
+    billed, again = found.invoice_total_micro, found.recomputed_total_micro
+    yield billed is not None and billed > 0, f"the invoice's total is {billed}, not above zero"
+    yield billed == again, f"the invoice says {billed} millionths, computed anew it is {again}"
+    yield not found.bill_differences, f"the invoice is not proved: {'; '.join(found.bill_differences)}"
+
+
+def _watched(found: Findings) -> Iterator[tuple[bool, str]]:
+    told = {line["name"]: line for line in alerts(found)}
+    for name in ALERTS:
+        counts = (told[name]["fired"], told[name]["resolved"]) if name in told else (0, 0)
+        yield counts == (1, 1), f"alert {name} fired {counts[0]} times and was over {counts[1]} times, not once each"
+    services = found.trace.services if found.trace is not None else ()
+    yield len(services) >= MIN_SERVICES, f"the trace has spans of {len(services)} services, not of {MIN_SERVICES}"
+    orphans = len(found.trace.orphans) if found.trace is not None else None
+    yield orphans == 0, f"the trace has {orphans} orphans, not 0"
+
+
+def alerts(found: Findings) -> list[dict[str, Any]]:
+    """How often each alert was told to fire and to be over."""
+    names = dict.fromkeys(alert.name for alert in found.alerts)
+    return [
+        {
+            "name": name,
+            "fired": sum(alert.name == name and alert.state is AlertPhase.FIRING for alert in found.alerts),
+            "resolved": sum(alert.name == name and alert.state is AlertPhase.RESOLVED for alert in found.alerts),
+        }
+        for name in names
+    ]
+
+
 def report(found: Findings, seconds: float) -> dict[str, Any]:
     """The object of `farside demo --json`."""
     train, infer, batch = found.train, found.infer, found.batch
@@ -118,6 +183,30 @@ def report(found: Findings, seconds: float) -> dict[str, Any]:
             "outcome": "rejected" if found.greedy is not None else None,
             "reason": _reason(found.greedy),
         },
+        "metering": {
+            "windows": sum(item.windows for item in found.balances),
+            "gpu_ms": sum(item.gpu_ms for item in found.balances),
+            "held_ms_x_cards": sum(item.held_ms_x_cards for item in found.balances),
+            "attempts": [asdict(item) for item in found.balances],
+        },
+        "billing": {
+            "invoice_total_micro": found.invoice_total_micro,
+            "recomputed_total_micro": found.recomputed_total_micro,
+        },
+        "alerts": alerts(found),
+        "trace": _trace(found.trace),
+    }
+
+
+def _trace(trace: Journey | None) -> dict[str, Any] | None:
+    if trace is None:
+        return None
+    return {
+        "trace_id": trace.trace_id,
+        "services": list(trace.services),
+        "spans": len(trace.spans),
+        "orphans": len(trace.orphans),
+        "parent_killed": [span.name for span in trace.parent_killed],
     }
 
 

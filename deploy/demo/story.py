@@ -13,13 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contracts import registry
+from contracts.alerts import AlertPhase
 from contracts.base import Tier
 from contracts.jobs import Artefact, DatasetRef, JobCancel, JobState, Member
 from contracts.nodes import NodePhase
-from deploy.demo import death, finders, reference, stale, tasklog
+from deploy.demo import accounts, death, finders, reference, stale, tasklog
 from deploy.demo.bodies import DIGITS, EXAMPLES, TENANT, Bodies, write
 from deploy.demo.findings import Findings, Losses, compare
 from deploy.demo.plot import Attempt, Picture
+from deploy.demo.proxy import StoreProxy
 from deploy.demo.watcher import StoryError, Watcher
 from deploy.local.stack import Stack
 from libs.cli.datasets import stage
@@ -28,7 +30,7 @@ from libs.cli.pack import pack
 from libs.cli.session import Session
 from libs.kit.clock import SystemClock
 from libs.kit.ids import new_id
-from libs.objects import artefact_key
+from libs.objects import artefact_key, attempt_prefix
 from libs.objects.datasets import build_manifest
 
 SCHEMA = EXAMPLES.parent / "contracts" / "schemas" / "jobs.submit.v1.json"
@@ -44,6 +46,7 @@ class Scene:
     """What every step works with."""
 
     stack: Stack
+    proxy: StoreProxy
     session: Session
     watcher: Watcher
     folder: Path
@@ -79,6 +82,8 @@ async def play(scene: Scene) -> Picture:
         undisturbed.cancel()
         await asyncio.gather(undisturbed, return_exceptions=True)
     await cancel_inference(scene, bodies.infer)
+    await repair(scene, dead.node)
+    await account(scene, bodies, dead)
     return picture
 
 
@@ -177,9 +182,11 @@ async def resume(scene: Scene, train: str, dead: Death, undisturbed: Awaitable[d
     lost = await wait(f"{dead.node} to be declared lost", finders.lost(dead.node), LONG_S)
     restored = await wait("attempt 2 to restore", finders.restored(train, SECOND), LONG_S)
     found.resumed_from_step = restored.step
+    failing = asyncio.create_task(fail_checkpoint(scene, train, restored.step or 0))
     newest = max((item for item in seen.committed if item.job_id == train), key=lambda item: item.step)
     scene.say(f"a commit of step {dead.step} is offered with the dead attempt's number")
     found.stale_commit_refused = await stale.is_refused(scene.session, scene.watcher, newest, dead.node, dead.step)
+    await failing
     found.train = await wait("the training job to end", finders.ended(train), LONG_S)
     member = seen.placements[train].get(found.train.attempts)
     found.train_members += [member] if member is not None else []
@@ -188,6 +195,45 @@ async def resume(scene: Scene, train: str, dead: Death, undisturbed: Awaitable[d
     await wait("the last report and the last checkpoint of the training job", question, SHORT_S)
     measure(scene, train, losses)
     return picture(scene, train, dead, lost.since, losses)
+
+
+async def fail_checkpoint(scene: Scene, train: str, after_step: int) -> None:
+    """Let the store refuse the next checkpoint until the alarm is raised; then it is stored by itself."""
+    policy = scene.watcher.seen.jobs[train].spec.checkpoint
+    assert policy is not None
+    step = after_step + (policy.interval_steps or 0)
+    scene.proxy.refuse(scene.session.place.settings.s3_bucket, attempt_prefix(TENANT, train, step, SECOND))
+    scene.say(f"a proxy in front of the object store refuses the checkpoint of step {step}")
+    question = finders.alert("CheckpointFailed", AlertPhase.FIRING)
+    await scene.watcher.wait("the alert about the failed checkpoint", question, LONG_S)
+    scene.proxy.mend()
+    scene.say("the proxy lets it through from now on; nobody saves anew, the agent tries again by itself")
+    question = finders.alert("CheckpointFailed", AlertPhase.RESOLVED)
+    await scene.watcher.wait("the end of the alert about the failed checkpoint", question, LONG_S)
+
+
+async def repair(scene: Scene, node: str) -> None:
+    """The dead node is started again, which ends the alarm about it."""
+    scene.say(f"{node} is repaired and started again")
+    scene.stack.release(node)
+    question = finders.alert("NodeLost", AlertPhase.RESOLVED)
+    await scene.watcher.wait(f"the end of the alert about {node}", question, SHORT_S)
+
+
+async def account(scene: Scene, bodies: Bodies, dead: Death) -> None:
+    """What was used, what it costs, which alarms there were, and the trace from the first publish to the invoice."""
+    session, found, seen = scene.session, scene.found, scene.watcher.seen
+    jobs = (bodies.train, bodies.infer, bodies.batch)
+    found.balances = await accounts.balance(session, seen, jobs, dead.at)
+    for item in found.balances:
+        scene.say(
+            f"{item.job} attempt {item.attempt}{' (killed)' if item.killed else ''}: {item.windows} windows, "
+            f"{item.gpu_ms} gpu_ms measured, {item.held_ms_x_cards} held"
+        )
+    invoice = await accounts.bill(session, scene.watcher.wait, scene.say)
+    await accounts.prove(session, invoice, found, scene.say)
+    found.alerts = list(seen.alerts)
+    await accounts.trace(scene.stack.config.traces, bodies.train, found, scene.say)
 
 
 def measure(scene: Scene, train: str, losses: dict[int, float]) -> None:

@@ -11,9 +11,11 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from contracts import registry
+from contracts.alerts import Alert, AlertPhase
 from contracts.attempts import AttemptProgressed
 from contracts.base import Model
 from contracts.checkpoints import CheckpointCommitted, CheckpointFailed, CheckpointRestored
+from contracts.invoices import Invoice
 from contracts.jobs import JobRejected, JobState, Member
 from contracts.nodes import NodeState
 from contracts.registry import Message
@@ -39,6 +41,8 @@ JOBS = (
 NODES = (registry.NODES_GRADED, registry.NODES_SUSPECT, registry.NODES_LOST, registry.NODES_RETURNED)
 CHECKPOINTS = (registry.CHECKPOINTS_COMMITTED, registry.CHECKPOINTS_FAILED, registry.CHECKPOINTS_RESTORED)
 PROGRESS = (registry.ATTEMPTS_PROGRESSED,)
+ALERTS = (registry.ALERTS_FIRED, registry.ALERTS_RESOLVED)
+INVOICES = (registry.INVOICES_ISSUED,)
 
 
 class StoryError(Exception):
@@ -65,6 +69,8 @@ class Seen:
     failed: list[CheckpointFailed] = field(default_factory=list[CheckpointFailed])
     restored: list[CheckpointRestored] = field(default_factory=list[CheckpointRestored])
     progress: dict[tuple[str, int], Report] = field(default_factory=dict[tuple[str, int], Report])
+    alerts: list[Alert] = field(default_factory=list[Alert])
+    invoices: list[Invoice] = field(default_factory=list[Invoice])
 
     def take(self, body: Model) -> str | None:
         """Add one event; returns a line to tell, or None where it says nothing new."""
@@ -82,11 +88,16 @@ class Seen:
                 line = f"checkpoint of step {body.step} committed by attempt {body.attempt}"
             case CheckpointFailed():
                 self.failed.append(body)
-                line = f"checkpoint of step {body.step} by attempt {body.attempt} refused: {body.cause}: {body.message}"
+                line = f"checkpoint of step {body.step} by attempt {body.attempt} failed: {body.cause}: {body.message}"
             case CheckpointRestored():
                 line = self._restored(body)
             case AttemptProgressed():
                 self._progress(body)
+            case Alert():
+                self.alerts.append(body)
+                line = _alert(body)
+            case Invoice():
+                self.invoices.append(body)
             case _:
                 pass
         return line
@@ -123,6 +134,13 @@ class Seen:
         report.times.append((body.reported_at, body.points[-1].step))
 
 
+def _alert(alert: Alert) -> str:
+    about = ", ".join(f"{name} {value}" for name, value in sorted(alert.labels.items()) if name != "alertname")
+    if alert.state is AlertPhase.RESOLVED:
+        return f"alert {alert.name} is over ({about}): {alert.resolution}"
+    return f"alert {alert.name}, level {alert.level}: {about}"
+
+
 class Watcher:
     """Reads all event streams from the beginning while it is open."""
 
@@ -134,7 +152,7 @@ class Watcher:
         self._tasks: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> Self:
-        groups: Sequence[Sequence[Message[Any]]] = (JOBS, NODES, CHECKPOINTS, PROGRESS)
+        groups: Sequence[Sequence[Message[Any]]] = (JOBS, NODES, CHECKPOINTS, PROGRESS, ALERTS, INVOICES)
         self._tasks = [asyncio.create_task(self._follow(messages)) for messages in groups]
         return self
 
