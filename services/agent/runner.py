@@ -102,9 +102,11 @@ class Runner:
         return after
 
     def _record(self, attempt: Attempt) -> None:
-        """A span for the whole run, once it is over."""
+        """A span for the whole run, once it is over; none where nobody saw when it ended."""
         ended = attempt.ended
-        if attempt.phase is Phase.EXITED and ended is not None and ended.started_at is not None:
+        if ended is None or ended.unseen or ended.started_at is None:
+            return
+        if attempt.phase is Phase.EXITED:
             about: dict[str, Any] = {
                 "farside.job": self._key.job_id,
                 "farside.attempt": self._key.attempt,
