@@ -1,13 +1,18 @@
 """The demo's own judgement: every condition is checked, and one that does not hold is named."""
 
 from collections.abc import Callable
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
+from contracts.alerts import Alert, AlertPhase
 from contracts.base import Reason, ReasonCode, Tier
 from contracts.jobs import AttemptState, JobKind, JobPhase, JobSpec, JobState, Member, Outcome
-from deploy.demo.findings import Findings, compare, failures, report
+from deploy.demo.findings import AttemptBalance, Findings, compare, failures, report
+from libs.journey import Journey
+from libs.journey.span import Origin, Ref, Span
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 JOB_ID = "0190aaaa-0000-7000-8000-000000000000"
@@ -34,6 +39,41 @@ def job(state: JobPhase, outcome: Outcome | None, *, attempts: int = 1, on: Memb
     )
 
 
+def balance(**changes: Any) -> AttemptBalance:
+    whole = AttemptBalance(
+        "train", 1, killed=False, windows=3, gpu_ms=5_000, held_ms_x_cards=5_100, tolerance_ms=500, over=True
+    )
+    return replace(whole, **changes)
+
+
+def alert(name: str, state: AlertPhase) -> Alert:
+    return Alert(
+        alert_id=JOB_ID,
+        name=name,
+        fingerprint="0123456789abcdef",
+        level=1,
+        labels={"alertname": name},
+        annotations={},
+        state=state,
+        seen=1,
+        fired_at=NOW,
+    )
+
+
+def once(name: str) -> list[Alert]:
+    return [alert(name, AlertPhase.FIRING), alert(name, AlertPhase.RESOLVED)]
+
+
+def span(service: str) -> Span:
+    origin = Origin(service=service, instance="1", pid=1)
+    return Span(Ref("t", service), "", "x", 0, 1, (), {}, error=False, origin=origin)
+
+
+def trace(services: int = 7, orphans: int = 0) -> Journey:
+    spans = tuple(span(f"s{number}") for number in range(services))
+    return Journey(JOB_ID, "t", spans, spans[:orphans], (), (), (), 0, 0)
+
+
 def good() -> Findings:
     return Findings(
         train=job(JobPhase.FINISHED, Outcome.SUCCEEDED, attempts=2),
@@ -52,6 +92,11 @@ def good() -> Findings:
         greedy=Reason(
             code=ReasonCode.QUOTA_EXCEEDED, message="too much", resource="gpu_ms", used=0, asked=7_200_000, allowed=1
         ),
+        balances=[balance(), balance(attempt=2, killed=True)],
+        invoice_total_micro=41_104,
+        recomputed_total_micro=41_104,
+        alerts=[*once("NodeLost"), *once("CheckpointFailed")],
+        trace=trace(),
     )
 
 
@@ -75,6 +120,24 @@ def test_what_holds_is_ok_and_the_report_has_the_agreed_shape() -> None:
         "greedy": {
             "outcome": "rejected",
             "reason": "quota_exceeded: too much (used 0 GPU-hours, asked 2 GPU-hours, allowed 2.778e-07 GPU-hours)",
+        },
+        "metering": {
+            "windows": 6,
+            "gpu_ms": 10_000,
+            "held_ms_x_cards": 10_200,
+            "attempts": [asdict(balance()), asdict(balance(attempt=2, killed=True))],
+        },
+        "billing": {"invoice_total_micro": 41_104, "recomputed_total_micro": 41_104},
+        "alerts": [
+            {"name": "NodeLost", "fired": 1, "resolved": 1},
+            {"name": "CheckpointFailed", "fired": 1, "resolved": 1},
+        ],
+        "trace": {
+            "trace_id": "t",
+            "services": ["s0", "s1", "s2", "s3", "s4", "s5", "s6"],
+            "spans": 7,
+            "orphans": 0,
+            "parent_killed": [],
         },
     }
 
@@ -116,6 +179,17 @@ def change(**changes: object) -> Callable[[Findings], None]:
             change(greedy=Reason(code=ReasonCode.QUOTA_EXCEEDED, message="")),
             "used, asked, allowed = (None, None, None)",
         ),
+        (change(balances=[]), "nothing was measured"),
+        (change(balances=[balance(gpu_ms=4_599)]), "measured 4599 gpu_ms, held 5100"),
+        (change(balances=[balance(over=False)]), "not over"),
+        (change(invoice_total_micro=0, recomputed_total_micro=0), "total is 0"),
+        (change(recomputed_total_micro=41_105), "computed anew it is 41105"),
+        (change(bill_differences=["row 7"]), "not proved: row 7"),
+        (change(alerts=once("NodeLost")), "CheckpointFailed fired 0 times"),
+        (change(alerts=[*once("NodeLost"), *once("NodeLost"), *once("CheckpointFailed")]), "NodeLost fired 2 times"),
+        (change(trace=trace(services=6)), "spans of 6 services"),
+        (change(trace=trace(orphans=1)), "1 orphans"),
+        (change(trace=None), "None orphans"),
         (change(error="the bus fell over"), "the bus fell over"),
     ],
 )
@@ -130,6 +204,7 @@ def test_a_demo_that_got_nowhere_still_reports() -> None:
     told = report(Findings(error="no"), 0.0)
     assert told["ok"] is False
     assert told["train"]["outcome"] is None
+    assert told["trace"] is None
 
 
 def test_compare_takes_the_next_twenty_steps_that_both_have() -> None:
