@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 
 from contracts import registry
-from contracts.usage import MAX_ENTRIES, UsagePeriodClosed, UsageRolledUp, UsageRow
+from contracts.usage import UsagePeriodClosed, UsageRolledUp, UsageRow
 from libs.bus import Tx
 from libs.db import Connection
 from libs.kit.bell import Bell
@@ -66,6 +66,8 @@ class Closer:
         if end is None:
             return
         async with self._transaction() as tx:
+            if not await closing.tenants_due(tx.conn, end):
+                return
             await store.lock(tx.conn)
             for tenant in await closing.tenants_due(tx.conn, end):
                 await closing.open_close(tx.conn, tenant, new_id(), end, now, ACTOR, None)
@@ -92,7 +94,7 @@ class Closer:
 
     async def _plan(self, close: Close) -> None:
         async with self._transaction() as tx:
-            planned = plan(close.close_id, await closing.shares(tx.conn, close.close_id), MAX_ENTRIES)
+            planned = plan(close.close_id, await closing.shares(tx.conn, close.close_id))
             await closing.add_rollups(tx.conn, close, planned)
 
     async def _write(self, close: Close, rollup: Unwritten) -> None:

@@ -15,6 +15,7 @@ from services.metering.store import to_row
 
 OPEN_LIMIT = 100
 DUE_LIMIT = 100
+LONG_S = 600.0  # for statements about all samples of a closing
 
 _LAST = "SELECT max(number) AS number, max(period_end) AS period_end FROM closes WHERE tenant = $1"
 _FIRST_SAMPLE = """
@@ -31,9 +32,9 @@ _OPEN = """
 """
 _OPENED = "SELECT * FROM closes WHERE state <> 'done' ORDER BY cutoff, close_id LIMIT $1"
 _SHARES = """
-    SELECT date_trunc('hour', window_start, 'UTC') AS hour, job_id, count(*) AS samples,
-      count(DISTINCT (item, accelerator, tier)) AS entries
-    FROM samples WHERE close_id = $1 GROUP BY 1, 2
+    SELECT date_trunc('hour', window_start, 'UTC') AS hour, job_id, accelerator, tier,
+      count(DISTINCT item) AS entries, count(*) AS samples
+    FROM samples WHERE close_id = $1 GROUP BY 1, 2, 3, 4
 """
 _ADD_ROLLUP = """
     INSERT INTO rollups (rollup_id, close_id, tenant, hour, number, samples)
@@ -42,7 +43,7 @@ _ADD_ROLLUP = """
 _ASSIGN = """
     UPDATE samples SET rollup_id = $1
     WHERE close_id = $2 AND window_start >= $3 AND window_start < $3::timestamptz + interval '1 hour'
-      AND job_id = ANY($4::text[])
+      AND (job_id, accelerator, tier) IN (SELECT * FROM unnest($4::text[], $5::text[], $6::text[]))
 """
 _UNWRITTEN = "SELECT rollup_id, hour, number FROM rollups WHERE close_id = $1 AND body IS NULL ORDER BY rollup_id"
 _ROWS = """
@@ -59,10 +60,15 @@ _WRITTEN = "UPDATE rollups SET body = $2 WHERE rollup_id = $1"
 _BODIES = "SELECT body FROM rollups WHERE close_id = $1 ORDER BY rollup_id"
 _TRACES = "SELECT DISTINCT trace FROM samples WHERE close_id = $1 AND trace IS NOT NULL LIMIT $2"
 _TENANTS_DUE = """
-    SELECT s.tenant FROM (SELECT DISTINCT tenant FROM samples
-      WHERE close_id IS NULL AND window_start < $1) AS s
-    WHERE NOT EXISTS (SELECT FROM closes c WHERE c.tenant = s.tenant AND c.period_end >= $1) LIMIT $2
-"""
+    WITH RECURSIVE unclosed AS (
+      (SELECT tenant FROM samples WHERE close_id IS NULL ORDER BY tenant LIMIT 1)
+      UNION ALL
+      SELECT (SELECT s.tenant FROM samples s WHERE s.close_id IS NULL AND s.tenant > u.tenant ORDER BY s.tenant LIMIT 1)
+      FROM unclosed u WHERE u.tenant IS NOT NULL)
+    SELECT u.tenant FROM unclosed u
+    WHERE EXISTS (SELECT FROM samples s WHERE s.tenant = u.tenant AND s.close_id IS NULL AND s.window_start < $1)
+      AND NOT EXISTS (SELECT FROM closes c WHERE c.tenant = u.tenant AND c.period_end >= $1) LIMIT $2
+"""  # from tenant to tenant by the index: it is asked every round, beside a month of samples
 
 
 @dataclass(frozen=True)
@@ -119,7 +125,7 @@ async def open_close(
     first = await conn.fetchval(_FIRST_SAMPLE, tenant)
     number, last_end = (0, None) if last is None else (last["number"] or 0, last["period_end"])
     begin = period_start(last_end, first, period_end)
-    done = await conn.execute(_TAKE, close_id, tenant, now, period_end)
+    done = await conn.execute(_TAKE, close_id, tenant, now, period_end, timeout=LONG_S)
     samples = int(done.rpartition(" ")[2])
     end = max(begin, period_end)
     origin = (actor, None, None) if trace is None else (actor, trace.life, trace.hop)
@@ -132,16 +138,17 @@ async def opened(conn: Connection) -> list[Close]:
 
 
 async def shares(conn: Connection, close_id: str) -> list[Share]:
-    """What each job has in each hour of a closing."""
-    rows = await conn.fetch(_SHARES, close_id)
-    return [Share(row["hour"], row["job_id"], row["entries"], row["samples"]) for row in rows]
+    """What each job has in each hour of a closing, by kind of card."""
+    return [Share(**row) for row in await conn.fetch(_SHARES, close_id, timeout=LONG_S)]
 
 
 async def add_rollups(conn: Connection, close: Close, planned: Sequence[Planned]) -> None:
     """Write roll-ups down and give each its samples; the closing is planned then."""
     for one in planned:
         await conn.execute(_ADD_ROLLUP, one.rollup_id, close.close_id, close.tenant, one.hour, one.samples)
-        await conn.execute(_ASSIGN, one.rollup_id, close.close_id, one.hour, list(one.jobs))
+        kinds = [[share.job_id, share.accelerator, share.tier] for share in one.shares]
+        columns = [list(column) for column in zip(*kinds, strict=True)]
+        await conn.execute(_ASSIGN, one.rollup_id, close.close_id, one.hour, *columns, timeout=LONG_S)
     await conn.execute("UPDATE closes SET state = 'planned' WHERE close_id = $1", close.close_id)
 
 

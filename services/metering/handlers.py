@@ -4,8 +4,10 @@ from collections.abc import Callable, Iterator, Sequence
 
 from contracts.checkpoints import CheckpointRestored
 from contracts.jobs import JobState
+from contracts.registry import NO_KEY
+from contracts.requests import ProblemCode
 from contracts.usage import CloseReply, CloseRequest, UsageMeasured
-from libs.bus import Call, Event, Refused, Tx
+from libs.bus import Call, Event, Problem, Refused, Tx
 from libs.db import Connection
 from libs.kit.clock import Clock
 from libs.telemetry import context
@@ -49,6 +51,8 @@ class Handlers:
 
     async def close(self, tx: Tx[Connection], call: Call[CloseRequest]) -> CloseReply:
         """Note a closing down, with its samples; the closer carries it out."""
+        if call.key == NO_KEY:
+            raise Problem(ProblemCode.INVALID, "a closing is of one tenant: name it in the subject")
         actor = call.caller or "operator"
         await store.lock(tx.conn)
         reply = await closing.open_now(

@@ -1,9 +1,10 @@
 """What metering answers when asked: usage by attempt, raw samples, refused rows, roll-ups. All paged."""
 
 from collections.abc import Sequence
+from datetime import datetime, timedelta
 from typing import TypeVar
 
-from contracts.base import MAX_REPLY_BYTES, Model
+from contracts.base import INT64_MAX, MAX_REPLY_BYTES, Model
 from contracts.registry import NO_KEY
 from contracts.requests import ProblemCode
 from contracts.usage import (
@@ -23,6 +24,7 @@ from contracts.usage import (
 )
 from libs.bus import Call, Problem, Tx
 from libs.db import Connection, Row
+from services.metering.core.judge import EPOCH, MS
 from services.metering.store import to_row
 
 M = TypeVar("M", bound=Model)
@@ -50,7 +52,7 @@ _SUMS = """
     FROM samples WHERE job_id = $1 AND attempt = $2
 """
 _UNBILLED = """
-    SELECT fault, count(*) AS samples, sum(gpu_ms)::bigint AS gpu_ms FROM refused
+    SELECT fault, count(*) AS samples, least(sum(gpu_ms), 9223372036854775807)::bigint AS gpu_ms FROM refused
     WHERE job_id = $1 AND attempt = $2 GROUP BY fault ORDER BY fault
 """
 _HELD = """
@@ -64,7 +66,7 @@ _SAMPLES = """
       AND ($2::text IS NULL OR rollup_id = $2) AND ($3::text IS NULL OR job_id = $3)
       AND ($4::text IS NULL
         OR (job_id, attempt, member, card, item, window_start) > ($4, $5::bigint, $6::bigint, $7::bigint, $8::text,
-          to_timestamp($9::bigint / 1000.0)))
+          $9::timestamptz))
     ORDER BY job_id, attempt, member, card, item, window_start LIMIT $10
 """
 _REFUSED = """
@@ -161,18 +163,18 @@ def _after(cursor: str | None) -> tuple[str | None, int | None]:
 
 
 def _number(text: str) -> int:
-    if not text.isdecimal() or len(text) > len(str(2**62)):
+    if not text.isdecimal() or len(text) > len(str(INT64_MAX)) or int(text) > INT64_MAX:
         msg = f"cursor part {text!r} is no number: pass the cursor of the page before, or none"
         raise Problem(ProblemCode.INVALID, msg)
     return int(text)
 
 
 def _cursor(row: UsageRow) -> str:
-    start_ms = round(row.window_start.timestamp() * 1000)
+    start_ms = (row.window_start - EPOCH) // MS
     return f"{row.job_id}/{row.attempt}/{row.member}/{row.card}/{row.item.value}/{start_ms}"
 
 
-def _key_of(cursor: str | None) -> tuple[str | int | None, ...]:
+def _key_of(cursor: str | None) -> tuple[str | int | datetime | None, ...]:
     if cursor is None:
         return (None,) * KEY_PARTS
     parts = cursor.split("/")
@@ -180,14 +182,22 @@ def _key_of(cursor: str | None) -> tuple[str | int | None, ...]:
         msg = f"cursor is {cursor!r}: pass the cursor of the page before, or none"
         raise Problem(ProblemCode.INVALID, msg)
     job_id, attempt, member, card, item, start_ms = parts
-    return job_id, _number(attempt), _number(member), _number(card), item, _number(start_ms)
+    return job_id, _number(attempt), _number(member), _number(card), item, _moment(start_ms)
+
+
+def _moment(text: str) -> datetime:
+    try:
+        return EPOCH + timedelta(milliseconds=_number(text))
+    except OverflowError:
+        msg = f"cursor part {text!r} is no time: pass the cursor of the page before, or none"
+        raise Problem(ProblemCode.INVALID, msg) from None
 
 
 def _fitting(found: Sequence[M]) -> list[M]:
     """The first of `found` that fit into a reply, at least one."""
     size_bytes, fitting = 0, 0
     for one in found:
-        size_bytes += len(one.model_dump_json()) + 1
+        size_bytes += len(one.model_dump_json().encode()) + 1
         if size_bytes > REPLY_BUDGET_BYTES and fitting:
             break
         fitting += 1

@@ -46,7 +46,6 @@ _INSERT = """
     SELECT * FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::bigint[], $5::text[], $6::timestamptz[],
       $7::timestamptz[], $8::bigint[], $9::text[], $10::text[], $11::text[], $12::bigint[], $13::text[], $14::text[],
       $15::timestamptz[], $16::text[], $17::text[], $18::text[], $19::bigint[], $20::bigint[], $21::timestamptz[])
-    ON CONFLICT DO NOTHING RETURNING job_id, attempt, member, card, item, window_start
 """
 _STANDING = f"""
     SELECT s.* FROM {_KEYS} JOIN samples s USING (job_id, attempt, member, card, item, window_start)
@@ -103,10 +102,9 @@ async def overlaps(conn: Connection, samples: Sequence[Sample]) -> set[int]:
     return {int(row["place"]) - 1 for row in rows}
 
 
-async def insert(conn: Connection, samples: Iterable[Sample]) -> set[Identity]:
-    """Store samples; returns the identities that were new."""
-    rows = await conn.fetch(_INSERT, *_columns([_values(sample) for sample in samples], 21))
-    return {Identity(*row.values()) for row in rows}
+async def insert(conn: Connection, samples: Iterable[Sample]) -> None:
+    """Store samples that are new; one that is not breaks the primary key, and the transaction with it."""
+    await conn.execute(_INSERT, *_columns([_values(sample) for sample in samples], 21))
 
 
 async def standing(conn: Connection, rows: Sequence[UsageRow]) -> dict[Identity, UsageRow]:

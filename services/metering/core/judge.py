@@ -4,11 +4,11 @@ What the row says of itself is looked at first, then what it claims of the attem
 never heard of does not wait for it.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
 from contracts.usage import RowFault, UsageItem, UsageRow
-from services.metering.core.model import Limits, Measured, Placement, Refused, Sample, identity
+from services.metering.core.model import Identity, Limits, Measured, Placement, Refused, Sample, identity
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MS = timedelta(milliseconds=1)
@@ -71,13 +71,12 @@ def _itself(measured: Measured, limits: Limits) -> tuple[RowFault, str] | None:
 
 
 def _window(measured: Measured) -> str | None:
-    row, begin = measured.row, measured.window_start
-    end = begin + timedelta(seconds=measured.period_s)
-    if (begin - EPOCH) % timedelta(seconds=measured.period_s):
+    row, begin, period = measured.row, measured.window_start, timedelta(seconds=measured.period_s)
+    if (begin - EPOCH) % period:
         return f"the message's window begins at {begin.isoformat()}, off the grid of {measured.period_s} s"
     if row.window_end <= row.window_start:
         return f"the window ends at {row.window_end.isoformat()}, not after it begins"
-    if row.window_start < begin or row.window_end > end:
+    if row.window_start < begin or row.window_end - begin > period:
         shown = f"{row.window_start.isoformat()} to {row.window_end.isoformat()}"
         return f"{shown} is not inside the message's window, {begin.isoformat()} and {measured.period_s} s on"
     if (row.window_start - EPOCH) % MS or (row.window_end - EPOCH) % MS:
@@ -112,25 +111,36 @@ def _claimed(measured: Measured, placement: Placement) -> tuple[RowFault, str] |
     return None
 
 
-def same(one: UsageRow, other: UsageRow) -> bool:
-    """Whether two rows of one identity say the same."""
-    return one == other
+def distinct(samples: Sequence[Sample], standing: Mapping[Identity, UsageRow]) -> tuple[list[Sample], list[Refused]]:
+    """The first of each identity that is not among `standing`, and those that say other than the first.
 
-
-def overlapping(samples: Sequence[Sample]) -> Iterator[tuple[int, Sample]]:
-    """Samples whose window overlaps that of an earlier one of the same card, with their place in the sequence.
-
-    Those of one identity are not told here: they are the same sample, or a conflict.
+    What says the same as the first is the same sample, and is in neither.
     """
-    ordered = sorted(enumerate(samples), key=lambda item: (_card(item[1]), item[1].measured.row.window_start, item[0]))
+    first, fresh, conflicts = dict(standing), list[Sample](), list[Refused]()
+    for sample in samples:
+        row = sample.measured.row
+        key = identity(row)
+        if key not in first:
+            first[key] = row
+            fresh.append(sample)
+        elif first[key] != row:
+            conflicts.append(Refused(sample.measured, RowFault.CONFLICT, _conflict_words(row)))
+    return fresh, conflicts
+
+
+def overlapping(samples: Sequence[Sample]) -> Iterator[int]:
+    """Places of samples, all of distinct identities, whose window overlaps one of the same card that begins earlier."""
+    ordered = sorted(enumerate(samples), key=lambda item: (_card(item[1]), item[1].measured.row.window_start))
     before: Sample | None = None
     for place, sample in ordered:
-        if before is not None and _card(before) == _card(sample):
-            clash = sample.measured.row.window_start < before.measured.row.window_end
-            if clash and identity(before.measured.row) != identity(sample.measured.row):
-                yield place, sample
-                continue
-        before = sample
+        if before is not None and _card(before) == _card(sample) and _begins_within(sample, before):
+            yield place
+        else:
+            before = sample
+
+
+def _begins_within(sample: Sample, other: Sample) -> bool:
+    return sample.measured.row.window_start < other.measured.row.window_end
 
 
 def _card(sample: Sample) -> tuple[str, int, int, int, str]:
@@ -138,12 +148,13 @@ def _card(sample: Sample) -> tuple[str, int, int, int, str]:
     return row.job_id, row.attempt, row.member, row.card, row.item.value
 
 
-def overlap_words(row: UsageRow) -> str:
-    """Why a row that overlaps another is not billed."""
+def overlap(measured: Measured) -> Refused:
+    """A row that overlaps another one."""
+    row = measured.row
     begin, end = row.window_start.isoformat(), row.window_end.isoformat()
-    return f"{begin} to {end} overlaps another window of card {row.card}: one moment is billed once"
+    words = f"{begin} to {end} overlaps another window of card {row.card}: one moment is billed once"
+    return Refused(measured, RowFault.OVERLAP, words)
 
 
-def conflict_words(row: UsageRow) -> str:
-    """Why a row with the identity of another is not billed."""
+def _conflict_words(row: UsageRow) -> str:
     return f"another row with the same identity was stored before, with other content than {row.quantity}"

@@ -1,49 +1,53 @@
-"""How a closing's samples become roll-ups: groups of one hour and some jobs, bounded in entries and in samples."""
+"""How a closing's samples become roll-ups: groups of one hour, bounded in entries and in samples."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID, uuid5
 
+MAX_ENTRIES = 128  # of at most 3.4 KB each, so that every roll-up fits into a reply
 MAX_SAMPLES = 100_000
 NAMESPACE = UUID("0d1f6f0e-6d8c-5f0a-9c53-5b8d0a4b7f21")
 
 
 @dataclass(frozen=True)
 class Share:
-    """What one job has in one hour of a closing: how many entries and samples it makes."""
+    """What one job has in one hour of a closing on one kind of card: how many entries and samples it makes."""
 
     hour: datetime
     job_id: str
+    accelerator: str
+    tier: str
     entries: int
     samples: int
 
 
 @dataclass(frozen=True)
 class Planned:
-    """One roll-up to be: all samples of these jobs in this hour. `part` counts those of the hour, from 0."""
+    """One roll-up to be: all samples of these shares. `part` counts those of the hour, from 0."""
 
     rollup_id: str
     hour: datetime
     part: int
-    jobs: tuple[str, ...]
+    shares: tuple[Share, ...]
     samples: int
 
 
-def plan(close_id: str, shares: Iterable[Share], max_entries: int, max_samples: int = MAX_SAMPLES) -> list[Planned]:
+def plan(
+    close_id: str, shares: Iterable[Share], max_entries: int = MAX_ENTRIES, max_samples: int = MAX_SAMPLES
+) -> list[Planned]:
     """Deterministic: the same shares in any order make the same roll-ups under the same ids.
 
-    A job is never divided; one that alone is above a bound stands alone.
+    A share is never divided; one that alone is above a bound stands alone.
     """
-    ordered = sorted(shares, key=lambda share: (share.hour, share.job_id))
+    ordered = sorted(shares, key=lambda share: (share.hour, share.job_id, share.accelerator, share.tier))
     planned: list[Planned] = []
     for group in _groups(ordered, max_entries, max_samples):
         hour = group[0].hour
         part = sum(one.hour == hour for one in planned)
         name = f"{close_id}/{hour.isoformat()}/{part}"
-        jobs = tuple(share.job_id for share in group)
         samples = sum(share.samples for share in group)
-        planned.append(Planned(str(uuid5(NAMESPACE, name)), hour, part, jobs, samples))
+        planned.append(Planned(str(uuid5(NAMESPACE, name)), hour, part, tuple(group), samples))
     return planned
 
 
