@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import aclosing
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol, TypeVar
 
@@ -182,6 +182,8 @@ class _Gathering:
             state = (await js.stream_info(name)).state
             if state.first_seq <= 1:
                 return None
+            if state.messages == 0:
+                return datetime.now(UTC)
             return (await js.get_msg(name, seq=state.first_seq, direct=True)).time
         except (NatsError, TimeoutError) as error:
             msg = f"stream {name} cannot be read ({error!r}): `farside provision` makes it"

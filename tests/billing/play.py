@@ -25,6 +25,7 @@ currency: USD
 exponent: 2
 prices:
   - {{item: gpu_hour, accelerator: "*", tier: "*", price: "2.5", from: 2026-01-01T00:00:00Z, until: {until}}}
+  - {{item: gpu_memory_gib_hour, accelerator: "*", tier: "*", price: "0.001", from: 2026-01-01T00:00:00Z, until: null}}
 """
 
 
