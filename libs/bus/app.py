@@ -231,7 +231,7 @@ class App(Generic[C]):
                 self._gauges.show()
                 await self._run()
         except TelemetryError as error:
-            get_logger().error("app.failed", service=self.name, error=str(error))
+            get_logger().error("app.failed", app=self.name, error=str(error))
             raise SystemExit(1) from None
 
     async def _run(self) -> None:
@@ -254,9 +254,9 @@ class App(Generic[C]):
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.remove_signal_handler(number)
         if self._failure is not None:
-            get_logger().error("app.failed", service=self.name, error=repr(self._failure), exc_info=self._failure)
+            get_logger().error("app.failed", app=self.name, error=repr(self._failure), exc_info=self._failure)
             raise SystemExit(1)
-        get_logger().info("app.stopped", service=self.name)
+        get_logger().info("app.stopped", app=self.name)
 
     async def _start(self, tasks: list[asyncio.Task[None]]) -> None:
         connection: Connection = await self.broker.connect()  # pyright: ignore[reportAssignmentType]
@@ -270,7 +270,7 @@ class App(Generic[C]):
         await self.broker.start()
         tasks += [self._spawn(lambda loop=loop: self._restarting(loop)) for loop in self._loops]
         self._started.set()
-        get_logger().info("app.started", service=self.name, version=self._settings.version)
+        get_logger().info("app.started", app=self.name, version=self._settings.version)
 
     def _spawn(self, loop: Callable[[], Awaitable[None]]) -> asyncio.Task[None]:
         async def run() -> None:
@@ -295,9 +295,9 @@ class App(Generic[C]):
                     await asyncio.sleep(ELECTION_POLL_S)
                     continue
                 failures = 0
-                get_logger().info("app.leading", service=self.name, epoch=epoch)
+                get_logger().info("app.leading", app=self.name, epoch=epoch)
                 await self._reign(election.hold(LEADER_CHECK_S), epoch, self._relay)
-                get_logger().warning("app.leadership_lost", service=self.name, epoch=epoch)
+                get_logger().warning("app.leadership_lost", app=self.name, epoch=epoch)
                 await self._health.alive()
         finally:
             self.gate.set_leading(leading=False)
@@ -325,11 +325,11 @@ class App(Generic[C]):
             try:
                 await loop()
             except NotLeader as error:
-                get_logger().warning("app.task_waits", service=self.name, task=name, error=repr(error))
+                get_logger().warning("app.task_waits", app=self.name, task=name, error=repr(error))
             except Exception as error:  # noqa: BLE001 - judged
                 failures = 1 if self._clock.monotonic() - begun > TASK_SETTLED_S else failures + 1
                 await self._health.judge(error, self.ledger.is_transient(error), failures)
-                get_logger().warning("app.task_waits", service=self.name, task=name, error=repr(error))
+                get_logger().warning("app.task_waits", app=self.name, task=name, error=repr(error))
             else:
                 msg = f"task {name} of {self.name} returned: tasks run for as long as the service"
                 raise BusError(msg)

@@ -80,7 +80,7 @@ class Health:
             await self._ping()
         except Exception as error:  # noqa: BLE001 - whatever the reason, it does not answer
             if not self._gate.down:
-                get_logger().error("bus.store_down", service=self._service, error=repr(error))
+                get_logger().error("bus.store_down", app=self._service, error=repr(error))
                 self._gate.set_down(down=True)
                 self._probe = asyncio.create_task(self._probe_until_back())
             return False
@@ -94,7 +94,7 @@ class Health:
             except Exception:  # noqa: BLE001, S112 - asked again after the next delay, for as long as it takes
                 continue
             break
-        get_logger().info("bus.store_back", service=self._service)
+        get_logger().info("bus.store_back", app=self._service)
         self._gate.set_down(down=False)
 
     async def judge(self, error: Exception, transient: bool, failures: int) -> None:  # noqa: FBT001 - a verdict

@@ -40,6 +40,6 @@ class Gauges:
             try:
                 self._counts = await self._ledger.counts()
             except Exception as error:  # noqa: BLE001 - a count that fails is no reason to end; the next one may not
-                get_logger().warning("bus.outbox_not_counted", service=self._service, error=repr(error))
+                get_logger().warning("bus.outbox_not_counted", app=self._service, error=repr(error))
                 self._counts = None
             await asyncio.sleep(COUNT_EVERY_S)

@@ -147,7 +147,7 @@ class Relay:
         try:
             return (await self._ledger.counts()).waiting > 0
         except Exception as error:  # noqa: BLE001 - the process is ending; the rows are safe
-            get_logger().warning("relay.drain_failed", service=self._service, error=repr(error))
+            get_logger().warning("relay.drain_failed", app=self._service, error=repr(error))
             return False
 
     async def _round(self) -> None:
@@ -158,7 +158,7 @@ class Relay:
         except Exception as error:  # noqa: BLE001 - judged
             self._failures += 1
             await self._health.judge(error, self._ledger.is_transient(error), self._failures)
-            get_logger().warning("relay.read_failed", service=self._service, error=repr(error))
+            get_logger().warning("relay.read_failed", app=self._service, error=repr(error))
             await asyncio.sleep(RETRY_FIRST_S)
             return
         self._failures = 0
@@ -199,9 +199,7 @@ class Relay:
                 await self._marker.mark(row.number)
                 return True
             case BadRequestError() | MaxPayloadError():
-                get_logger().error(
-                    "relay.parked", service=self._service, subject=row.subject, id=row.id, reason=str(error)
-                )
+                get_logger().error("relay.parked", app=self._service, subject=row.subject, id=row.id, reason=str(error))
                 await self._ledger.park(row.number, str(error))
                 return True
             case _:
@@ -224,7 +222,7 @@ class Relay:
         self._pauses[row.aggregate] = _Pause(failures, asyncio.get_running_loop().time() + pause_s)
         get_logger().warning(
             "relay.publish_failed",
-            service=self._service,
+            app=self._service,
             subject=row.subject,
             id=row.id,
             failures=failures,

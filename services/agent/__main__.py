@@ -17,7 +17,7 @@ from services.agent.settings import AgentSettings
 def main(arguments: list[str]) -> int:
     """Read the settings and do what the arguments say."""
     settings = read_settings(SERVICE, AgentSettings)
-    logs.configure(f"{SERVICE}-{settings.node}", settings.log_level, node=settings.node)
+    logs.configure(SERVICE, settings.log_level, node=settings.node)
     if "--check" in arguments:
         return 0
     if "--end-attempts" in arguments:

@@ -108,16 +108,12 @@ class Cycle:
 
     async def _commit(self, placement: Placement) -> None:
         """Place one job, or drop the placement when job, nodes or cards are no longer as planned."""
-        log = get_logger()
         try:
             async with self._transaction() as tx:
                 await commit_placement(tx, placement, self._clock.now(), self._limits)
         except (StaleError, CardTakenError) as error:
             self._again = True
-            log.info("placement.stale", job=placement.job_id, reason=str(error))
-        else:
-            nodes = [node for node, _ in placement.node_versions]
-            log.info("job.placed", job=placement.job_id, nodes=nodes)
+            get_logger().info("placement.stale", job=placement.job_id, reason=str(error))
 
     async def _tell(self, stays: list[Stay]) -> None:
         """Keep the reasons of jobs that stay; those whose reason is another one make a transition."""

@@ -22,6 +22,7 @@ from contracts.registry import (
 from contracts.work import WorkRun, WorkStop
 from libs.bus import Tx
 from libs.db import Connection
+from libs.kit.logs import get_logger
 from libs.telemetry import context, spans
 from services.scheduler import store
 from services.scheduler.core.model import (
@@ -104,6 +105,7 @@ async def _run(tx: Tx[Connection], job: Job, effect: Effect, actor: str, offered
             await store.add_transition(tx.conn, seen)
             body = to_state(seen)
             message = EVENTS[seen.phase]
+            _log(seen)
             tx.emit(message, body, key=spec.tenant, subject=spec.job_id, sequence=seen.version, actor=actor)
         case Offer(_, attempt, member):
             run = _work_run(job, attempt, member.index, offered)
@@ -129,6 +131,18 @@ async def _run(tx: Tx[Connection], job: Job, effect: Effect, actor: str, offered
             await store.charge(tx.conn, job, number, member, at)
         case _:
             assert_never(effect)
+
+
+def _log(job: Job) -> None:
+    """One line a transition, in the trace of the job's life."""
+    get_logger().info(
+        "job.moved",
+        job=job.spec.job_id,
+        state=job.phase.value,
+        version=job.version,
+        nodes=[] if job.attempt is None else sorted({run.seat.node for run in job.attempt.members}),
+        reason=None if job.reason is None else job.reason.code.value,
+    )
 
 
 def _work_run(job: Job, attempt: Attempt, index: int, members: list[Member]) -> WorkRun:

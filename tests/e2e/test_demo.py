@@ -14,6 +14,7 @@ from deploy.local.fleet import NODES
 
 LIMIT_S = 240
 TRACE_ID_CHARS = 32
+WITHOUT_TRACE = {"placement.stale"}  # a plan that was given up before the job's row was read
 FARSIDE = Path(sys.executable).with_name("farside")
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -60,10 +61,10 @@ def check_logs(folder: Path) -> None:
             assert {"ts", "level", "event", "service"} <= line.keys(), line
             if line["service"] == AGENT:
                 assert line["node"] == part, line
-            if "job" in line:
+            if "job" in line and line["event"] not in WITHOUT_TRACE:
                 assert len(line["trace"]) == TRACE_ID_CHARS, line
                 told_by.setdefault(line["job"], set()).add(line["service"])
-    assert max(len(services) for services in told_by.values()) >= 3, told_by
+    assert max(len(services) for services in told_by.values()) >= 4, told_by
 
 
 @pytest.mark.timeout(LIMIT_S + 30)
