@@ -1,13 +1,13 @@
 """From measured rows to samples: judge, look for overlaps, store each once, keep the rest with its reason."""
 
-from collections import Counter
 from collections.abc import Collection, Sequence
 
+from contracts.usage import RowFault
 from libs.db import Connection
 from libs.kit.logs import get_logger
 from services.metering import store
 from services.metering.core import judge
-from services.metering.core.model import Limits, Measured, Refused, Sample
+from services.metering.core.model import Limits, Measured, Refused, Sample, identity
 from services.metering.meters import Meters
 
 
@@ -18,12 +18,23 @@ async def admit(conn: Connection, measured: Sequence[Measured], limits: Limits, 
     known = await store.placements(conn, keys)
     verdicts = [judge.judge(one, known.get((one.row.job_id, one.row.attempt)), limits) for one in measured]
     samples = [one for one in verdicts if isinstance(one, Sample)]
-    refused = [one for one in verdicts if isinstance(one, Refused)]
+    refused = await _not_billed(conn, [one for one in verdicts if isinstance(one, Refused)])
     new, late = await _settle(conn, samples)
     refused += late
     await store.insert(conn, new)
     await store.refuse(conn, refused)
     _tell(len(new), refused, meters)
+
+
+async def _not_billed(conn: Connection, refused: Sequence[Refused]) -> list[Refused]:
+    """Without rows that a closing held before their fence was known: they stay billed when they come again."""
+    fenced = [one.measured.row for one in refused if one.fault is RowFault.FENCED]
+    standing = await store.standing(conn, fenced)
+    return [
+        one
+        for one in refused
+        if one.fault is not RowFault.FENCED or standing.get(identity(one.measured.row)) != one.measured.row
+    ]
 
 
 async def _settle(conn: Connection, samples: Sequence[Sample]) -> tuple[list[Sample], list[Refused]]:
@@ -42,7 +53,7 @@ def _without(samples: Sequence[Sample], places: Collection[int]) -> tuple[list[S
 
 def _tell(new: int, refused: Sequence[Refused], meters: Meters) -> None:
     meters.stored(new)
-    meters.refused(Counter(one.fault for one in refused))
+    meters.refused(one.fault for one in refused)
     alike: dict[tuple[str, int, str, str], list[Refused]] = {}
     for one in refused:
         key = (one.measured.row.job_id, one.measured.row.attempt, one.measured.node, one.fault.value)

@@ -31,6 +31,7 @@ class Handlers:
         """Rows of many messages in one transaction; the samples' own key makes each count once."""
         rows = [row for event in events for row in _rows(event)]
         await admit(tx.conn, rows, self._limits, self._meters)
+        self._meters.judged(min(row.stored_at for row in rows), self._clock.now())
 
     async def placed(self, tx: Tx[Connection], event: Event[JobState]) -> None:
         """An attempt is known from now on; rows that came before it are judged anew."""

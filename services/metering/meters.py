@@ -1,31 +1,34 @@
-"""What metering counts for the Prometheus endpoint."""
+"""What metering counts for its metrics: rows by what became of them, closings, and how far behind the stream it is."""
 
-from collections.abc import Mapping
-
-from opentelemetry import metrics
+from collections import Counter
+from collections.abc import Iterable
+from datetime import datetime
 
 from contracts.usage import RowFault
+from libs.telemetry.metrics import counter, histogram
+
+SAMPLES = counter("farside.metering.samples", "{sample}", "Samples stored.")
+REFUSED = counter("farside.metering.refused", "{row}", "Rows kept and not billed, by fault.")
+CLOSES = counter("farside.metering.closes", "{closing}", "Closings carried out.")
+LAG = histogram("farside.metering.lag", "From when the stream took the oldest message of a batch to its judgement.")
 
 
 class Meters:
-    """Counters of this process."""
-
-    def __init__(self) -> None:
-        """Make the instruments; they count nowhere when no endpoint is set up."""
-        meter = metrics.get_meter("farside.metering")
-        self._samples = meter.create_counter("farside.metering.samples", description="Samples stored.")
-        self._refused = meter.create_counter("farside.metering.refused", description="Rows kept and not billed.")
-        self._closes = meter.create_counter("farside.metering.closes", description="Closings carried out.")
+    """The counts of this process."""
 
     def stored(self, samples: int) -> None:
         """New samples were stored."""
-        self._samples.add(samples)
+        SAMPLES.add(samples)
 
-    def refused(self, faults: Mapping[RowFault, int]) -> None:
-        """Rows were kept with a fault."""
-        for fault, count in faults.items():
-            self._refused.add(count, {"fault": fault.value})
+    def refused(self, faults: Iterable[RowFault]) -> None:
+        """Rows were kept, each with a fault."""
+        for fault, count in Counter(faults).items():
+            REFUSED.add(count, fault=fault.value)
+
+    def judged(self, stored_at: datetime, now: datetime) -> None:
+        """A batch whose oldest message was stored at `stored_at` was judged."""
+        LAG.record(max(0.0, (now - stored_at).total_seconds()))
 
     def closed(self) -> None:
         """A closing was carried out."""
-        self._closes.add(1)
+        CLOSES.add()

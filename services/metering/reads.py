@@ -37,15 +37,17 @@ _ATTEMPTS = """
     WITH known AS (
       SELECT job_id, attempt, tenant, job_name, team FROM attempts
       UNION ALL
-      SELECT DISTINCT ON (r.job_id, r.attempt) r.job_id, r.attempt, r.tenant, NULL, NULL FROM refused r
-      WHERE NOT EXISTS (SELECT FROM attempts a WHERE (a.job_id, a.attempt) = (r.job_id, r.attempt)))
+      (SELECT DISTINCT ON (r.job_id, r.attempt) r.job_id, r.attempt, r.tenant, NULL, NULL FROM refused r
+      WHERE ($1::text IS NULL OR r.tenant = $1)
+        AND NOT EXISTS (SELECT FROM attempts a WHERE (a.job_id, a.attempt) = (r.job_id, r.attempt))
+      ORDER BY r.job_id, r.attempt, r.number))
     SELECT * FROM known
     WHERE ($1::text IS NULL OR tenant = $1) AND ($2::text IS NULL OR job_id = $2)
       AND ($3::text IS NULL OR (job_id, attempt) < ($3, $4::bigint))
     ORDER BY job_id DESC, attempt DESC LIMIT $5
 """
 _SUMS = """
-    SELECT count(DISTINCT window_start) AS windows, count(*) AS samples, count(close_id) AS closed_samples,
+    SELECT count(DISTINCT grid_start) AS windows, count(*) AS samples, count(close_id) AS closed_samples,
       coalesce(sum(quantity) FILTER (WHERE item = 'gpu_ms'), 0)::bigint AS gpu_ms,
       coalesce(sum(quantity) FILTER (WHERE item = 'gpu_memory_mib_ms'), 0)::bigint AS gpu_memory_mib_ms,
       min(window_start) AS first_window, max(window_start) AS last_window

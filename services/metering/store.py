@@ -120,8 +120,9 @@ async def refuse(conn: Connection, refused: Iterable[Refused]) -> None:
 
 
 async def take_unknown(conn: Connection, job_id: str, attempt: int) -> list[Measured]:
-    """Rows that waited for this placement; they are judged anew."""
+    """Rows that waited for this placement, in the order they came; they are judged anew."""
     rows = await conn.fetch(_TAKE_UNKNOWN, job_id, attempt)
+    rows.sort(key=lambda row: row["number"])
     return [_measured(row, UsageRow.model_validate_json(row["body"]), row["window_start"]) for row in rows]
 
 

@@ -74,8 +74,8 @@ class Node:
         )
         return whole.model_copy(update=changes)
 
-    async def place(self, attempt: int = 1, cards: tuple[int, ...] = (0,), node: str = NODE) -> None:
-        """`jobs.placed`."""
+    async def place(self, attempt: int = 1, cards: tuple[int, ...] = (0,), node: str = NODE, members: int = 1) -> None:
+        """`jobs.placed`, and wait until it is known; every member has the same cards, which is no matter here."""
         spec = JobSpec(
             job_id=self.job_id,
             tenant=self.tenant,
@@ -85,20 +85,26 @@ class Node:
             max_runtime_s=60,
             team="vision",
         )
-        member = Member(index=0, node=node, tier=Tier.CENTRAL, cards=list(cards))
+        seats = [Member(index=index, node=node, tier=Tier.CENTRAL, cards=list(cards)) for index in range(members)]
         state = JobState(
             job_id=self.job_id,
             tenant=self.tenant,
             spec=spec,
             version=attempt,
             state=JobPhase.PLACED,
-            attempt=AttemptState(number=attempt, generation=1, members=[member]),
+            attempt=AttemptState(number=attempt, generation=1, members=seats),
             submitted_at=self.begin,
             updated_at=self.begin,
         )
         await self.stage.client.publish(
             registry.JOBS_PLACED, state, key=self.tenant, subject=self.job_id, actor="test", sequence=attempt
         )
+
+        async def known() -> bool:
+            usage = await self.usage(attempt)
+            return usage is not None and usage.job_name is not None
+
+        await until(known, 20, f"attempt {attempt} to be known")
 
     async def measure(self, *rows: UsageRow, node: str = NODE, **changes: Any) -> UsageMeasured:
         """One message with these rows, in the grid window of the first."""
