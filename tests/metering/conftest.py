@@ -10,7 +10,12 @@ from tests.metering.play import Node
 from tests.objects.proxy import S3Proxy
 from tests.servers import NatsServer, PostgresServer, SeaweedServer
 
-SETTINGS = {"FARSIDE_METERING_POLL_S": "0.2", "FARSIDE_METERING_RECONCILE_S": "0.3"}
+NEVER_S = 40 * 24 * 3600  # past any month: nothing is closed by itself
+SETTINGS = {
+    "FARSIDE_METERING_POLL_S": "0.2",
+    "FARSIDE_METERING_RECONCILE_S": "0.3",
+    "FARSIDE_METERING_CLOSE_GRACE_S": str(NEVER_S),
+}
 
 
 @pytest.fixture(scope="module")
