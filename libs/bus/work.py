@@ -219,6 +219,7 @@ class Work(Generic[C]):
         told = route.on_invalid is not None and await route.on_invalid(tx, invalid)
         if not told:
             self._bury(tx, route, message, invalid.reason, invalid.detail)
+            tracing.buried(route.durable, invalid.reason)
 
     def _timed(self) -> asyncio.Timeout:
         return asyncio.timeout(self._desk.policy.handler_timeout_s)

@@ -17,10 +17,11 @@ STACK_FILE = "stack.json"
 
 @dataclass(frozen=True)
 class Place:
-    """Where the bus and the object store are, and (for messages) who said so."""
+    """Where the bus and the object store are, and (for messages) who said so; the directory of a local stack."""
 
     settings: ServiceSettings
     source: str
+    directory: Path | None = None
 
 
 def locate(stack: Path | None) -> Place:
@@ -30,7 +31,7 @@ def locate(stack: Path | None) -> Place:
     directory = stack or Path(os.environ.get("FARSIDE_DIR", DEFAULT_DIRECTORY))
     file = directory / STACK_FILE
     try:
-        return Place(_from_file(file), str(file))
+        return Place(_from_file(file), str(file), directory)
     except FileNotFoundError:
         msg = (
             f"no stack in {directory}: start one with `farside up`, name another directory with --stack "

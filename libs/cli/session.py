@@ -21,6 +21,7 @@ from libs.bus.events import Event
 from libs.cli.errors import CliError, UnreachableError
 from libs.cli.place import Place, locate
 from libs.kit import logs
+from libs.kit.settings import ServiceSettings
 from libs.objects import AsyncStore, ObjectsError
 
 M = TypeVar("M", bound=Model)
@@ -31,6 +32,7 @@ REQUEST_TIMEOUT_S = 5.0
 CONNECT_TIMEOUT_S = 10.0
 INTERRUPTED = 130
 QUIET = "error"
+TRACES = "traces"
 
 
 @dataclass(frozen=True)
@@ -141,10 +143,21 @@ async def connected(stack: Path | None) -> AsyncGenerator[Session]:
         words = str(error) or type(error).__name__
         msg = f"no bus at {address} (from {place.source}): {words}; is the stack up? `farside status`"
         raise UnreachableError(msg) from None
+    from libs.telemetry.process import telemetry
+
     try:
-        yield Session(place, client)
+        with telemetry("cli", _traced(place)):
+            yield Session(place, client)
     finally:
         await client.close()
+
+
+def _traced(place: Place) -> ServiceSettings:
+    """Settings by which a command leaves its spans beside those of its stack, where that keeps any. No metrics."""
+    settings = place.settings
+    folder = settings.trace_dir or (None if place.directory is None else place.directory / TRACES)
+    kept = folder is not None and folder.is_dir() and os.access(folder, os.W_OK)
+    return settings.model_copy(update={"trace_dir": folder if kept else None, "metrics_port": None})
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
