@@ -58,7 +58,11 @@ _ENTRIES = """
 """
 _WRITTEN = "UPDATE rollups SET body = $2 WHERE rollup_id = $1"
 _BODIES = "SELECT body FROM rollups WHERE close_id = $1 ORDER BY rollup_id"
-_TRACES = "SELECT DISTINCT trace FROM samples WHERE close_id = $1 AND trace IS NOT NULL LIMIT $2"
+_TRACES = """
+    SELECT DISTINCT trace FROM (
+      SELECT trace FROM samples WHERE close_id = $1 AND trace IS NOT NULL LIMIT 10000) AS taken
+    LIMIT $2
+"""
 _TENANTS_DUE = """
     WITH RECURSIVE unclosed AS (
       (SELECT tenant FROM samples WHERE close_id IS NULL ORDER BY tenant LIMIT 1)
