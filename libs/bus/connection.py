@@ -23,6 +23,7 @@ from libs.kit.logs import get_logger
 from libs.kit.tasks import reap
 
 RECONNECT_WAIT_S = 0.5
+FLUSH_TIMEOUT_S = 2
 CONNECT_TIMEOUT_S = 2.0
 DRAIN_TIMEOUT_S = 10.0
 PING_INTERVAL_S = 10.0
@@ -192,11 +193,20 @@ async def subscribe(
     return subscription
 
 
+async def settle(connection: NatsClient, timeout_s: int) -> None:
+    """Return once the server has taken in what was sent before. Raises nats.errors.Error, TimeoutError.
+
+    Twice, because nats-py writes the PING of a flush ahead of what is still pending: the first one brings that out.
+    """
+    for _ in range(2):
+        await connection.flush(timeout=timeout_s)
+
+
 async def close(connection: NatsClient) -> None:
     """Flush and close; a connection that is not there is closed without flushing (drain would raise)."""
     try:
         if connection.is_connected:
-            await connection.flush(timeout=2)
+            await settle(connection, FLUSH_TIMEOUT_S)
     except (Error, TimeoutError, OSError) as error:
         get_logger().warning("bus.flush_failed", error=repr(error))
     try:

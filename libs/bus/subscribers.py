@@ -24,7 +24,7 @@ from nats.errors import Error as NatsError
 from nats.js.client import JetStreamContext
 from nats.js.errors import NotFoundError
 
-from libs.bus.connection import subscribe
+from libs.bus.connection import FLUSH_TIMEOUT_S, settle, subscribe
 from libs.bus.errors import NotProvisioned
 from libs.bus.gate import Gate
 from libs.bus.pull import Puller, PullTarget
@@ -37,7 +37,6 @@ STALLED_S = 60.0
 CALLS_AT_ONCE = 16
 PROVISION_WAIT_S = 120.0
 GRACEFUL_S = 10.0
-FLUSH_TIMEOUT_S = 2
 PROVISION_POLL_S = 0.25
 
 Process = Callable[[Any, Callable[[], Awaitable[Any]]], Awaitable[None]]
@@ -330,7 +329,7 @@ class CallSubscriber(CoreSubscriber):
             await gate.wait_open()
             subscription = await subscribe(self.connection, self.tap.subject, self._arrived, self.tap.queue)
             with contextlib.suppress(NatsError, TimeoutError):
-                await self.connection.flush(timeout=FLUSH_TIMEOUT_S)
+                await settle(self.connection, FLUSH_TIMEOUT_S)
             self._subscribed.set()
             try:
                 await gate.wait_closed()

@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from nats.aio.msg import Msg
 
 from contracts import registry
 from contracts.base import MAX_REPLY_BYTES
@@ -17,6 +18,7 @@ from contracts.requests import (
 )
 from libs.bus import Call, Client, Problem, Tx
 from libs.bus.codec import valid_key
+from libs.bus.connection import settle, subscribe
 from libs.db import Connection, Pool
 from libs.kit.ids import new_id
 from tests.bus.rig import new_app, running, say
@@ -151,3 +153,17 @@ async def test_requests_are_served_side_by_side(hub: NatsServer, client: Client,
 @pytest.mark.parametrize("key", ["", "a.b", "A", "x" * 64, "*", ">"])
 def test_keys_that_cannot_stand_in_a_subject(key: str) -> None:
     assert not valid_key(registry.Key.TENANT, key)
+
+
+async def test_the_server_knows_a_subscription_once_it_is_settled(hub: NatsServer, client: Client) -> None:
+    async with await Client.connect(hub.url, name="settling") as other:
+
+        async def answer(message: Msg) -> None:
+            await message.respond(b"here")
+
+        for number in range(200):
+            subscription = await subscribe(other.connection, f"settled.{number}", answer)
+            await settle(other.connection, 5)
+            reply = await client.connection.request(f"settled.{number}", b"", timeout=5)
+            assert reply.data == b"here"
+            await subscription.unsubscribe()
