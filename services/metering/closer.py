@@ -7,6 +7,7 @@ import gzip
 import hashlib
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
+from datetime import datetime
 
 from contracts import registry
 from contracts.usage import UsagePeriodClosed, UsageRolledUp, UsageRow
@@ -18,7 +19,7 @@ from libs.kit.ids import new_id
 from libs.kit.logs import get_logger
 from libs.objects import AsyncStore, ObjectsError, usage_extract_key
 from libs.telemetry.spans import MAX_LINKS, annotate, span
-from services.metering import closing, store
+from services.metering import closing
 from services.metering.closing import Close, Unwritten
 from services.metering.core.periods import month_due
 from services.metering.core.rollup import plan
@@ -65,12 +66,18 @@ class Closer:
         end = month_due(now, self._settings.metering_close_grace_s)
         if end is None:
             return
+        while await self._close_one(end, now):
+            pass
+
+    async def _close_one(self, end: datetime, now: datetime) -> bool:
         async with self._transaction() as tx:
-            if not await closing.tenants_due(tx.conn, end):
-                return
-            await store.lock(tx.conn)
-            for tenant in await closing.tenants_due(tx.conn, end):
+            if await closing.tenant_due(tx.conn, end) is None:
+                return False
+            await closing.lock(tx.conn)
+            tenant = await closing.tenant_due(tx.conn, end)
+            if tenant is not None:
                 await closing.open_close(tx.conn, tenant, new_id(), end, now, ACTOR, None)
+        return True
 
     async def _try(self, close: Close) -> None:
         try:

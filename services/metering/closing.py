@@ -11,16 +11,13 @@ from libs.db import Connection, Row
 from libs.telemetry.context import Trace
 from services.metering.core.periods import period_start
 from services.metering.core.rollup import Planned, Share
-from services.metering.store import to_row
+from services.metering.store import LOCK_CLASS, to_row
 
 OPEN_LIMIT = 100
-DUE_LIMIT = 100
 LONG_S = 600.0  # for statements about all samples of a closing
 
 _LAST = "SELECT max(number) AS number, max(period_end) AS period_end FROM closes WHERE tenant = $1"
-_FIRST_SAMPLE = """
-    SELECT min(window_start) FROM samples WHERE tenant = $1 AND close_id IS NULL
-"""
+_FIRST_SAMPLE = "SELECT min(window_start) FROM samples WHERE close_id = $1"
 _TAKE = """
     UPDATE samples SET close_id = $1
     WHERE tenant = $2 AND close_id IS NULL AND stored_at <= $3 AND window_start < $4
@@ -63,7 +60,7 @@ _TRACES = """
       SELECT trace FROM samples WHERE close_id = $1 AND trace IS NOT NULL LIMIT 10000) AS taken
     LIMIT $2
 """
-_TENANTS_DUE = """
+_TENANT_DUE = """
     WITH RECURSIVE unclosed AS (
       (SELECT tenant FROM samples WHERE close_id IS NULL ORDER BY tenant LIMIT 1)
       UNION ALL
@@ -71,7 +68,7 @@ _TENANTS_DUE = """
       FROM unclosed u WHERE u.tenant IS NOT NULL)
     SELECT u.tenant FROM unclosed u
     WHERE EXISTS (SELECT FROM samples s WHERE s.tenant = u.tenant AND s.close_id IS NULL AND s.window_start < $1)
-      AND NOT EXISTS (SELECT FROM closes c WHERE c.tenant = u.tenant AND c.period_end >= $1) LIMIT $2
+      AND NOT EXISTS (SELECT FROM closes c WHERE c.tenant = u.tenant AND c.period_end >= $1) LIMIT 1
 """  # from tenant to tenant by the index: it is asked every round, beside a month of samples
 
 
@@ -100,6 +97,11 @@ class Unwritten:
     number: int
 
 
+async def lock(conn: Connection) -> None:
+    """One transaction at a time opens a closing; samples come and are fenced meanwhile, however long it takes."""
+    await conn.execute("SELECT pg_advisory_xact_lock($1, hashtext('closings'))", LOCK_CLASS)
+
+
 async def open_now(
     conn: Connection, tenant: str, close_id: str, now: datetime, actor: str, trace: Trace | None
 ) -> CloseReply:
@@ -126,11 +128,10 @@ async def open_close(
 ) -> None:
     """Open a closing that ends at `period_end`, and give it its samples. Call it with the lock held."""
     last = await conn.fetchrow(_LAST, tenant)
-    first = await conn.fetchval(_FIRST_SAMPLE, tenant)
     number, last_end = (0, None) if last is None else (last["number"] or 0, last["period_end"])
-    begin = period_start(last_end, first, period_end)
     done = await conn.execute(_TAKE, close_id, tenant, now, period_end, timeout=LONG_S)
     samples = int(done.rpartition(" ")[2])
+    begin = period_start(last_end, await conn.fetchval(_FIRST_SAMPLE, close_id), period_end)
     end = max(begin, period_end)
     origin = (actor, None, None) if trace is None else (actor, trace.life, trace.hop)
     await conn.execute(_OPEN, close_id, tenant, number + 1, begin, end, now, samples, *origin)
@@ -193,9 +194,9 @@ async def finish(conn: Connection, close_id: str) -> bool:
     return await conn.fetchval(query, close_id) is not None
 
 
-async def tenants_due(conn: Connection, month_end: datetime) -> list[str]:
-    """Tenants with usage before `month_end` whose last closing does not reach it."""
-    return [str(row["tenant"]) for row in await conn.fetch(_TENANTS_DUE, month_end, DUE_LIMIT)]
+async def tenant_due(conn: Connection, month_end: datetime) -> str | None:
+    """A tenant with usage before `month_end` whose last closing does not reach it, if there is one."""
+    return await conn.fetchval(_TENANT_DUE, month_end)
 
 
 def _close(row: Row) -> Close:

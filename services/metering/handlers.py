@@ -55,7 +55,7 @@ class Handlers:
         if call.key == NO_KEY:
             raise Problem(ProblemCode.INVALID, "a closing is of one tenant: name it in the subject")
         actor = call.caller or "operator"
-        await store.lock(tx.conn)
+        await closing.lock(tx.conn)
         reply = await closing.open_now(
             tx.conn, call.key, call.body.close_id, self._clock.now(), actor, context.current()
         )

@@ -68,7 +68,7 @@ _TAKE_FENCED = """
 
 
 async def lock(conn: Connection) -> None:
-    """One transaction at a time judges, fences or closes: what one decides, the next one sees."""
+    """One transaction at a time judges or fences: what one decides, the next one sees."""
     await conn.execute("SELECT pg_advisory_xact_lock($1, hashtext('samples'))", LOCK_CLASS)
 
 

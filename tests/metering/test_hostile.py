@@ -1,5 +1,6 @@
 """What nobody should say is said: garbage, floods, cursors of somebody else. Metering keeps it and goes on."""
 
+import asyncio
 import json
 from datetime import UTC, datetime
 from typing import Any
@@ -22,7 +23,9 @@ from contracts.usage import (
     UsageQuery,
 )
 from libs.bus import Problem
+from libs.db import connect_once
 from libs.kit.ids import new_id
+from services.metering.store import LOCK_CLASS
 from tests.metering.play import ASK_S, WINDOW_MS, Node
 
 pytestmark = [pytest.mark.timeout(120), pytest.mark.asyncio(loop_scope="module")]
@@ -68,6 +71,21 @@ async def test_a_closing_of_another_tenant_is_not_taken_for_ones_own(node: Node)
     reply = await node.close()
     with pytest.raises(Problem, match="choose a new close_id"):
         await Node(node.stage).close(reply.close_id)
+
+
+async def test_usage_comes_in_however_long_a_closing_takes_to_open(node: Node) -> None:
+    await node.place()
+    session = await connect_once(node.stage.dsn)
+    try:
+        await session.execute("SELECT pg_advisory_lock($1, hashtext('closings'))", LOCK_CLASS)
+        closing = asyncio.create_task(node.close())
+        await node.measure(node.row(0))
+        await node.until_samples(1)
+        assert not closing.done()
+    finally:
+        await session.close()
+    closed = await node.until_closed((await closing).close_id)
+    assert (closed.samples, closed.period_start) == (1, node.begin)
 
 
 async def test_a_job_of_more_kinds_of_card_than_a_roll_up_holds_is_closed_in_several(node: Node) -> None:
