@@ -183,8 +183,8 @@ class AttemptUsage(Model):
     """What one attempt used. `job_name` and `team` are None for an attempt that metering never heard of.
 
     `windows` counts grid windows with at least one billable sample, `gpu_ms` what is billable of them. `held_gpu_ms` is
-    the scheduler's ledger: held time times cards over all members, None until it was heard; while `holding` it still
-    grows. `difference_gpu_ms` is `gpu_ms` less that.
+    the scheduler's ledger: held time times cards over all members, None until it was heard; while `holding` it is that
+    of the moment `held_as_of`, when the scheduler was asked last. `difference_gpu_ms` is `gpu_ms` less that.
     """
 
     job_id: Uuid
@@ -200,6 +200,7 @@ class AttemptUsage(Model):
     unbilled: list[Unbilled] = []
     held_gpu_ms: Count | None = None
     holding: bool = False
+    held_as_of: Utc | None = None
     difference_gpu_ms: int | None = None
     first_window: Utc | None = None
     last_window: Utc | None = None

@@ -27,7 +27,6 @@ HEARTBEAT_S = 0.5
 SETTLE_S = 30.0
 POLL_S = 0.25
 MICRO = 1_000_000
-MS_PER_HOUR = 3_600_000
 
 
 async def balance(session: Session, seen: Seen, jobs: Iterable[str], died_at: datetime) -> list[AttemptBalance]:
@@ -93,18 +92,24 @@ async def bill(session: Session, wait: Callable[..., Awaitable[Invoice]], say: C
     reply = await session.ask(registry.CALL_CLOSE, CloseRequest(close_id=close_id), key=TENANT)
     say(f"the usage of {TENANT} is closed at {reply.cutoff:%H:%M:%S}: {reply.samples} samples")
     invoice = await wait("the invoice", finders.invoice(close_id), SETTLE_S)
-    amount = f"{invoice.total_micro / MICRO:.6f} {invoice.currency}"
+    amount = money(invoice.total_micro, invoice)
     say(f"invoice {invoice.tenant}-{invoice.number:04d}: {invoice.lines} lines, {invoice.samples} samples, {amount}")
     return invoice
 
 
 async def prove(session: Session, invoice: Invoice, found: Findings, say: Callable[[str], None]) -> None:
     """Compute the invoice anew from what was measured, by other code than billing's."""
-    proof = await verify(session, invoice)
+    proof = await verify(session, invoice, say=say)
     found.invoice_total_micro = invoice.total_micro
     found.recomputed_total_micro = proof.recomputed_total_micro
     found.bill_differences = [str(difference) for difference in proof.differences]
-    say(f"computed anew from {proof.measured} measured samples: {proof.recomputed_total_micro} millionths")
+    again = money(proof.recomputed_total_micro, invoice)
+    say(f"computed anew by other code from {proof.measured} measured samples: {again}")
+
+
+def money(micro: int, invoice: Invoice) -> str:
+    """An amount in the invoice's currency."""
+    return f"{micro / MICRO:.6f} {invoice.currency}"
 
 
 async def trace(folder: Path, job_id: str, found: Findings, say: Callable[[str], None]) -> None:

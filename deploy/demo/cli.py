@@ -35,7 +35,7 @@ TIMINGS = {
     "FARSIDE_USAGE_PERIOD_S": str(PERIOD_S),
     "FARSIDE_METERING_RECONCILE_S": "1",
 }
-LIMIT_S = 240.0
+LIMIT_S = 400.0
 INTERRUPTED = 130
 DEFAULT_PLOT = Path("farside-demo.png")
 
@@ -62,8 +62,11 @@ def demo(plot: Path, keep: Path | None, *, as_json: bool) -> None:
     Training on 1,797 handwritten digits lands on a central node, inference and batch on remote ones, and a job beyond
     its tenant's quota is refused with the figures. After the second checkpoint the training node is killed by SIGKILL:
     agent, shim and task. It is declared lost by its lease, the job goes on from its newest checkpoint on the other
-    central node, and its losses are compared with those of a run that nobody disturbed. Everything is told on standard
-    error while it happens, and cleaned up whatever happens.
+    central node, and its losses are compared with those of a run that nobody disturbed. On the way the object store
+    refuses one checkpoint, which raises an alarm and is stored by itself. In the end the dead node is repaired, what
+    the jobs held is compared with what was measured, billed, computed anew by other code, and the job's one trace is
+    followed through all services. Everything is told on standard error while it happens, and cleaned up whatever
+    happens.
 
     Examples:
       farside demo

@@ -77,10 +77,11 @@ def compare(resumed: Losses, reference: Losses, after_step: int) -> tuple[int, f
 
 
 def failures(found: Findings) -> list[str]:
-    """Every condition that does not hold, in words."""
+    """Every condition that does not hold, in words; of a demo that was given up, why: the rest was not reached."""
+    if found.error is not None:
+        return [found.error]
     conditions = [*_train(found), *_others(found), *_accounts(found), *_watched(found)]
-    broken = [words for holds, words in conditions if not holds]
-    return broken if found.error is None else [found.error, *broken]
+    return [words for holds, words in conditions if not holds]
 
 
 def _train(found: Findings) -> Iterator[tuple[bool, str]]:

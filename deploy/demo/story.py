@@ -70,6 +70,7 @@ class Death:
 
 async def play(scene: Scene) -> Picture:
     """Run the whole demo; StoryError where it cannot go on."""
+    scene.found.alerts = scene.watcher.seen.alerts
     await show_nodes(scene)
     dataset = await put_dataset(scene)
     bodies = await submit(scene)
@@ -190,6 +191,7 @@ async def resume(scene: Scene, train: str, dead: Death, undisturbed: Awaitable[d
     found.train = await wait("the training job to end", finders.ended(train), LONG_S)
     member = seen.placements[train].get(found.train.attempts)
     found.train_members += [member] if member is not None else []
+    scene.say("waiting for the undisturbed run to end")
     losses = await undisturbed
     question = finders.reported(train, SECOND, max(losses))
     await wait("the last report and the last checkpoint of the training job", question, SHORT_S)
@@ -229,10 +231,10 @@ async def account(scene: Scene, bodies: Bodies, dead: Death) -> None:
         scene.say(
             f"{item.job} attempt {item.attempt}{' (killed)' if item.killed else ''}: {item.windows} windows, "
             f"{item.gpu_ms} gpu_ms measured, {item.held_ms_x_cards} held"
+            f"{', equal within a window' if item.holds else ''}"
         )
     invoice = await accounts.bill(session, scene.watcher.wait, scene.say)
     await accounts.prove(session, invoice, found, scene.say)
-    found.alerts = list(seen.alerts)
     await accounts.trace(scene.stack.config.traces, bodies.train, found, scene.say)
 
 

@@ -11,6 +11,7 @@ from libs.kit.bell import Bell
 from libs.kit.clock import Clock
 from libs.kit.ids import new_id
 from libs.kit.logs import get_logger
+from libs.telemetry import context
 from libs.telemetry.spans import annotate, span
 from services.billing import store
 from services.billing.core.rating import Hold, Nothing, Outcome, Rated, make_invoice, rate
@@ -68,8 +69,9 @@ class Rater:
                     continue
                 with span("rate usage", root=True, links=work.traces):
                     annotate(tenant=work.closing.tenant)
-                    tell = await self._rate(tx, work)
-            tell()
+                    tell, trace = await self._rate(tx, work), context.current()
+            with context.use(trace):
+                tell()
         self._meters.held = len(await self._find(store.held))
 
     async def _rate(self, tx: Tx[Connection], work: Work) -> Callable[[], None]:

@@ -58,9 +58,10 @@ _UNBILLED = """
     WHERE job_id = $1 AND attempt = $2 GROUP BY fault ORDER BY fault
 """
 _HELD = """
-    SELECT sum(cards * (extract(epoch FROM coalesce(held_to, now()) - held_from) * 1000)::bigint)::bigint AS held,
-      bool_or(held_to IS NULL) AS holding
-    FROM holdings WHERE job_id = $1 AND attempt = $2
+    SELECT sum(h.cards * (extract(epoch FROM coalesce(h.held_to, greatest(a.asked_at, h.held_from)) - h.held_from)
+        * 1000)::bigint)::bigint AS held,
+      bool_or(h.held_to IS NULL) AS holding, max(a.asked_at) FILTER (WHERE h.held_to IS NULL) AS held_as_of
+    FROM holdings h JOIN attempts a USING (job_id, attempt) WHERE h.job_id = $1 AND h.attempt = $2
 """
 _SAMPLES = """
     SELECT * FROM samples
@@ -138,6 +139,7 @@ async def _usage(conn: Connection, row: Row) -> AttemptUsage:
         unbilled=unbilled,
         held_gpu_ms=held["held"],
         holding=bool(held["holding"]),
+        held_as_of=held["held_as_of"],
         difference_gpu_ms=None if held["held"] is None else sums["gpu_ms"] - held["held"],
         **counted,
     )

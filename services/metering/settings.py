@@ -15,7 +15,7 @@ class MeteringSettings(LedgerSettings):
     """
 
     metering_ahead_s: float = Field(default=300.0, ge=0)
-    metering_reconcile_s: float = Field(default=60.0, gt=0)
+    metering_reconcile_s: float = Field(default=15.0, gt=0)
     metering_close_grace_s: float = Field(default=3600.0, ge=0)
     metering_poll_s: float = Field(default=1.0, gt=0)
 
