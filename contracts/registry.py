@@ -203,7 +203,7 @@ USAGE_MEASURED = Message(
     USAGE,
     usage.UsageMeasured,
     (AGENT,),
-    (Consumer(METERING, batch=256),),
+    (Consumer(METERING, batch=64),),
     (OPERATOR,),
 )
 USAGE_ROLLED_UP = _usage_event("rolled_up", usage.UsageRolledUp)

@@ -19,7 +19,7 @@ from contracts.deadletters import DeadReason
 from contracts.nodes import NodeAnnounced
 from contracts.registry import Key, Kind, Message
 from libs.bus.events import Delivery, Event, Invalid
-from libs.telemetry.context import HOP_HEADER, LIFE_HEADER, Trace
+from libs.telemetry.context import HOP_HEADER, LIFE_HEADER, Trace, from_headers
 
 M = TypeVar("M", bound=Model)
 
@@ -125,6 +125,7 @@ def decode(
         sequence = _sequence(attributes["sequence"]) if "sequence" in attributes else None
         time = _time(attributes["time"]) if "time" in attributes else received_at
         body = _body(message, data)
+        trace = from_headers(lower)
         _check_key(message, key, body)
         return Event(
             message=message,
@@ -137,7 +138,7 @@ def decode(
             actor=attributes.get("actor"),
             incarnation=attributes.get("incarnation"),
             time=time,
-            traceparent=lower.get(LIFE_HEADER) or lower.get(HOP_HEADER),
+            traceparent=None if trace is None else trace.life,
             delivery=delivery,
         )
     except _BadError as bad:

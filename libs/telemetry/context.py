@@ -37,6 +37,11 @@ def current() -> Trace | None:
     return _current.get()
 
 
+def is_traceparent(value: str) -> bool:
+    """Whether a text is a W3C traceparent that names a span."""
+    return _TRACEPARENT.fullmatch(value) is not None
+
+
 def trace_id(traceparent: str) -> str:
     """The 32 hex digits of the trace that a traceparent belongs to."""
     return traceparent.split("-")[1]
@@ -54,7 +59,7 @@ def from_headers(headers: Mapping[str, str]) -> Trace | None:
 
 
 def _valid(value: str | None) -> str | None:
-    return value if value is not None and _TRACEPARENT.fullmatch(value) else None
+    return value if value is not None and is_traceparent(value) else None
 
 
 @contextmanager

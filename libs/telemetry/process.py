@@ -19,6 +19,7 @@ from opentelemetry.sdk.environment_variables import (
     OTEL_EXPORTER_OTLP_ENDPOINT,
     OTEL_EXPORTER_OTLP_TRACES_ENDPOINT,
     OTEL_SDK_DISABLED,
+    OTEL_TRACES_SAMPLER,
 )
 from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 from opentelemetry.sdk.trace import TracerProvider
@@ -78,7 +79,9 @@ def _tracing(resource: Resource, folder: Path | None, name: str) -> Generator[No
     if folder is None and not collected:
         yield
         return
-    provider = TracerProvider(resource=resource, shutdown_on_exit=False)
+    # An outside publisher's "not sampled" must not erase a job's journey: all is recorded unless the operator samples.
+    sampler = None if OTEL_TRACES_SAMPLER in os.environ else ALWAYS_ON
+    provider = TracerProvider(sampler, resource, shutdown_on_exit=False)
     with ExitStack() as stack:
         file = None
         if folder is not None:

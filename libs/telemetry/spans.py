@@ -77,8 +77,8 @@ def span(
     """A span for as long as the block, under `trace` or else the current context, and the current one inside.
 
     `root`: a trace of its own, whatever is current. `begins`: the life begins here, in the trace of the parent, whose
-    own life is not ours. A span with no parent begins a life. Only the first MAX_LINKS of `links` are kept. What is
-    raised makes the span an error. No message but the one it is about may be awaited inside, and nothing yielded.
+    own life is not ours. A span with no parent begins a life. Only the first MAX_LINKS of `links` are kept, and nothing
+    that is no traceparent. What is raised makes the span an error. No message but the one it is about may be awaited inside, and nothing yielded.
     """
     parent = None if root else trace or context.current()
     started = _start(name, kind, parent, links, attributes, None)
@@ -182,7 +182,8 @@ def _given(attributes: dict[str, Value | None]) -> dict[str, Value]:
 
 
 def _linked(links: Links) -> Iterable[str]:
-    return (to.hop if isinstance(to, Trace) else to for to in links[:MAX_LINKS])
+    hops = (to.hop if isinstance(to, Trace) else to for to in links[:MAX_LINKS])
+    return filter(context.is_traceparent, hops)
 
 
 def _span_context(traceparent: str) -> SpanContext:

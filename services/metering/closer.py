@@ -17,6 +17,7 @@ from libs.kit.bell import Bell
 from libs.kit.clock import Clock
 from libs.kit.ids import new_id
 from libs.kit.logs import get_logger
+from libs.kit.retry import delay
 from libs.objects import AsyncStore, ObjectsError, usage_extract_key
 from libs.telemetry.spans import MAX_LINKS, annotate, span
 from services.metering import closing
@@ -27,6 +28,8 @@ from services.metering.meters import Meters
 from services.metering.settings import MeteringSettings
 
 ACTOR = registry.METERING
+RETRY_FIRST_S = 1.0
+RETRY_CAP_S = 60.0
 
 Transaction = Callable[[], AbstractAsyncContextManager[Tx[Connection]]]
 
@@ -44,6 +47,7 @@ class Closer:
         self._meters = meters
         self._clock = clock
         self._bell = Bell()
+        self._tries: dict[str, tuple[int, float]] = {}
 
     def wake(self) -> None:
         """There may be a closing."""
@@ -80,10 +84,19 @@ class Closer:
         return True
 
     async def _try(self, close: Close) -> None:
+        tries, due = self._tries.get(close.close_id, (0, 0.0))
+        if self._clock.monotonic() < due:
+            return
         try:
             await self.carry_out(close)
         except ObjectsError as error:
             get_logger().warning("usage.close_postponed", close=close.close_id, tenant=close.tenant, error=str(error))
+        except Exception as error:  # noqa: BLE001 - one closing that cannot be carried out must not hold up the others
+            due = self._clock.monotonic() + delay(tries, RETRY_FIRST_S, RETRY_CAP_S)
+            self._tries[close.close_id] = (tries + 1, due)
+            get_logger().error("usage.close_failed", close=close.close_id, tenant=close.tenant, exc_info=error)
+        else:
+            self._tries.pop(close.close_id, None)
 
     async def carry_out(self, close: Close) -> None:
         """Bring one closing to its end. Raises ObjectsError while the object store is away."""

@@ -40,7 +40,7 @@ class Handlers:
             msg = f"jobs.placed of job {state.job_id} names no attempt"
             raise Refused(msg)
         await store.lock(tx.conn)
-        if await store.add_placement(tx.conn, state, state.attempt, self._clock.now()):
+        if await store.add_placement(tx.conn, state, state.attempt):
             waiting = await store.take_unknown(tx.conn, state.job_id, state.attempt.number)
             await admit(tx.conn, waiting, self._limits, self._meters)
 

@@ -33,7 +33,7 @@ _STORE = """
 _SETTLE = """
     UPDATE attempts a SET asked_at = $2, settled =
       NOT EXISTS (SELECT FROM holdings h WHERE (h.job_id, h.attempt) = (a.job_id, a.attempt) AND h.held_to IS NULL)
-      AND (a.seen_at < $3
+      AND (a.placed_at < $3
         OR EXISTS (SELECT FROM attempts b WHERE b.job_id = a.job_id AND b.attempt > a.attempt)
         OR (SELECT count(*) FROM holdings h WHERE (h.job_id, h.attempt) = (a.job_id, a.attempt))
           = (SELECT count(*) FROM seats s WHERE (s.job_id, s.attempt) = (a.job_id, a.attempt)))

@@ -15,7 +15,7 @@ LOCK_CLASS = 0x0FA7
 LONGEST_WINDOW = "interval '1 hour'"
 
 _ATTEMPT = """
-    INSERT INTO attempts (job_id, attempt, tenant, job_name, team, labels, seen_at)
+    INSERT INTO attempts (job_id, attempt, tenant, job_name, team, labels, placed_at)
     VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT DO NOTHING RETURNING true
 """
 _SEATS = """
@@ -24,7 +24,7 @@ _SEATS = """
 """
 _PLACEMENTS = """
     WITH wanted AS (SELECT DISTINCT * FROM unnest($1::text[], $2::bigint[]) AS w (job_id, attempt))
-    SELECT a.job_id, a.attempt, a.tenant, s.member, s.node, s.tier, s.cards,
+    SELECT a.job_id, a.attempt, a.tenant, a.placed_at, s.member, s.node, s.tier, s.cards,
       (SELECT min(f.at) FROM fences f WHERE f.job_id = a.job_id AND f.attempt > a.attempt) AS fenced_at
     FROM wanted JOIN attempts a USING (job_id, attempt) JOIN seats s USING (job_id, attempt)
 """
@@ -72,11 +72,11 @@ async def lock(conn: Connection) -> None:
     await conn.execute("SELECT pg_advisory_xact_lock($1, hashtext('samples'))", LOCK_CLASS)
 
 
-async def add_placement(conn: Connection, state: JobState, attempt: AttemptState, now: datetime) -> bool:
+async def add_placement(conn: Connection, state: JobState, attempt: AttemptState) -> bool:
     """Keep where an attempt was placed; False when that is known already."""
     spec, key = state.spec, (state.job_id, attempt.number)
     labels = spec.model_dump_json(include={"labels"})
-    if await conn.fetchval(_ATTEMPT, *key, state.tenant, spec.name, spec.team, labels, now) is None:
+    if await conn.fetchval(_ATTEMPT, *key, state.tenant, spec.name, spec.team, labels, state.updated_at) is None:
         return False
     seats = [(*key, member.index, member.node, member.tier.value, member.cards) for member in attempt.members]
     await conn.executemany(_SEATS, seats)
@@ -87,13 +87,13 @@ async def placements(conn: Connection, keys: Collection[tuple[str, int]]) -> Map
     """The placements that are known of these attempts."""
     rows = await conn.fetch(_PLACEMENTS, [job_id for job_id, _ in keys], [attempt for _, attempt in keys])
     found: dict[tuple[str, int], dict[int, Seat]] = {}
-    heads: dict[tuple[str, int], tuple[str, datetime | None]] = {}
+    heads: dict[tuple[str, int], tuple[str, datetime, datetime | None]] = {}
     for row in rows:
         key = (str(row["job_id"]), int(row["attempt"]))
-        heads[key] = (row["tenant"], row["fenced_at"])
+        heads[key] = (row["tenant"], row["placed_at"], row["fenced_at"])
         seat = Seat(row["node"], Tier(row["tier"]), frozenset(row["cards"]))
         found.setdefault(key, {})[row["member"]] = seat
-    return {key: Placement(heads[key][0], seats, heads[key][1]) for key, seats in found.items()}
+    return {key: Placement(heads[key][0], seats, *heads[key][1:]) for key, seats in found.items()}
 
 
 async def overlaps(conn: Connection, samples: Sequence[Sample]) -> set[int]:

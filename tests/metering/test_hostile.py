@@ -20,13 +20,15 @@ from contracts.usage import (
     SamplesPage,
     SamplesQuery,
     UsageItem,
+    UsageMeasured,
     UsageQuery,
 )
 from libs.bus import Problem
 from libs.db import connect_once
 from libs.kit.ids import new_id
 from services.metering.store import LOCK_CLASS
-from tests.metering.play import ASK_S, WINDOW_MS, Node
+from tests.metering.play import ASK_S, NODE, PERIOD_S, WINDOW_MS, Node
+from tests.waiting import until
 
 pytestmark = [pytest.mark.timeout(120), pytest.mark.asyncio(loop_scope="module")]
 
@@ -186,3 +188,56 @@ async def test_a_flood_of_rows_of_one_fault_is_one_line_of_log(node: Node) -> No
         ("unknown_attempt", MANY),
         ("wrong_quantity", 1),
     ]
+
+
+async def test_a_trace_that_is_none_is_passed_over(node: Node) -> None:
+    await node.place()
+    body = UsageMeasured(
+        node=NODE,
+        incarnation=new_id(),
+        period_s=PERIOD_S,
+        window_start=node.begin,
+        rows=[node.row()],
+        measured_at=node.row().window_end,
+    )
+    headers = {
+        "content-type": "application/json",
+        "ce-specversion": "1.0",
+        "ce-type": registry.USAGE_MEASURED.type,
+        "ce-id": new_id(),
+        "ce-source": "/liar",
+        "ce-time": "2030-01-01T00:00:00Z",
+        "ce-subject": NODE,
+        "ce-sequence": "1",
+        "ce-actor": "liar",
+        "ce-traceparent": "garbage",
+    }
+    await node.stage.client.js.publish(
+        registry.USAGE_MEASURED.subject(NODE), body.model_dump_json().encode(), headers=headers
+    )
+    await node.until_samples(1)
+    closed = await node.until_closed((await node.close()).close_id)
+    assert closed.samples == 1
+
+
+async def test_a_closing_that_cannot_be_carried_out_holds_up_no_other(node: Node) -> None:
+    await node.place()
+    await node.measure(node.row())
+    await node.until_samples(1)
+    connection = await connect_once(node.stage.dsn, "metering")
+    try:
+        await connection.execute(
+            """
+            INSERT INTO closes (close_id, tenant, number, period_start, period_end, cutoff, samples, state, actor,
+              trace_life, trace_hop)
+            VALUES ($1, 'damaged', 1, $2, $2, $2, 0, 'open', 'test', 'garbage', 'garbage')
+            """,
+            new_id(),
+            node.begin,
+        )
+        closed = await node.until_closed((await node.close()).close_id)
+        assert closed.samples == 1
+        await until(lambda: "usage.close_failed" in node.stage.log(), 20, "the damaged closing to be told")
+    finally:
+        await connection.execute("DELETE FROM closes WHERE tenant = 'damaged'")
+        await connection.close()

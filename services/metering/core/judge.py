@@ -12,6 +12,7 @@ from services.metering.core.model import Identity, Limits, Measured, Placement, 
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MS = timedelta(milliseconds=1)
+HOUR_S = 3600
 MAX_CARD_MIB = 16 * 1024 * 1024  # far above any card; a quantity beyond it is no memory
 
 
@@ -34,7 +35,7 @@ def judge(measured: Measured, placement: Placement | None, limits: Limits) -> Sa
     if placement is None:
         words = f"attempt {row.attempt} of job {row.job_id} was never placed, as far as is known"
         return Refused(measured, RowFault.UNKNOWN_ATTEMPT, words)
-    fault = _claimed(measured, placement)
+    fault = _claimed(measured, placement) or _too_early(row, placement.placed_at, limits)
     if fault is not None:
         return Refused(measured, *fault)
     if placement.fenced_at is not None and row.window_start >= placement.fenced_at:
@@ -72,6 +73,8 @@ def _itself(measured: Measured, limits: Limits) -> tuple[RowFault, str] | None:
 
 def _window(measured: Measured) -> str | None:
     row, begin, period = measured.row, measured.window_start, timedelta(seconds=measured.period_s)
+    if HOUR_S % measured.period_s:
+        return f"a period of {measured.period_s} s does not divide the hour: a window would lie in two"
     if (begin - EPOCH) % period:
         return f"the message's window begins at {begin.isoformat()}, off the grid of {measured.period_s} s"
     if row.window_end <= row.window_start:
@@ -109,6 +112,15 @@ def _claimed(measured: Measured, placement: Placement) -> tuple[RowFault, str] |
         held = ", ".join(map(str, sorted(seat.cards))) or "none"
         return RowFault.CARD_NOT_HELD, f"member {row.member} of {whom} never held card {row.card}: it holds {held}"
     return None
+
+
+def _too_early(row: UsageRow, placed_at: datetime, limits: Limits) -> tuple[RowFault, str] | None:
+    """A node's clock may be behind the scheduler's by as much as it may be ahead of the stream's."""
+    early_s = (placed_at - row.window_start).total_seconds()
+    if early_s <= limits.ahead_s:
+        return None
+    begin = row.window_start.isoformat()
+    return RowFault.CLOCK_JUMP, f"the window begins at {begin}, {early_s:.0f} s before the attempt was placed"
 
 
 def distinct(samples: Sequence[Sample], standing: Mapping[Identity, UsageRow]) -> tuple[list[Sample], list[Refused]]:

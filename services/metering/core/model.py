@@ -51,10 +51,11 @@ class Seat:
 
 @dataclass(frozen=True)
 class Placement:
-    """Where an attempt was placed, and the fence after which it is not billed."""
+    """Where an attempt was placed and when, and the fence after which it is not billed."""
 
     tenant: str
     seats: Mapping[int, Seat]
+    placed_at: datetime
     fenced_at: datetime | None = None
 
 

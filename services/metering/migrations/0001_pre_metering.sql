@@ -7,7 +7,7 @@ CREATE TABLE attempts (
   job_name text NOT NULL,
   team text,
   labels jsonb NOT NULL,
-  seen_at timestamptz NOT NULL,
+  placed_at timestamptz NOT NULL,
   asked_at timestamptz,
   settled boolean NOT NULL DEFAULT false,
   PRIMARY KEY (job_id, attempt)

@@ -9,12 +9,13 @@ from services.metering.core.judge import judge
 from services.metering.core.model import Limits, Measured, Placement, Refused, Sample, Seat
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
+LONG_BEFORE = datetime(2000, 1, 1, tzinfo=UTC)
 PERIOD_S = 60
 DAY_S = 24 * 3600
 LIMITS = Limits(ahead_s=300, late_s=30 * DAY_S)
 JOB_ID = "01a22b77-0000-7000-8000-000000000001"
 NODE = "central-1"
-PLACEMENT = Placement("acme", {0: Seat(NODE, Tier.CENTRAL, frozenset({0, 1}))})
+PLACEMENT = Placement("acme", {0: Seat(NODE, Tier.CENTRAL, frozenset({0, 1}))}, LONG_BEFORE)
 MINUTE = timedelta(minutes=1)
 
 

@@ -1,5 +1,6 @@
 """Which measured rows count, whatever an agent says and in whatever order it comes."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any
@@ -12,7 +13,19 @@ from contracts.base import INT64_MAX, Tier
 from contracts.usage import RowFault, UsageItem
 from services.metering.core import judge
 from services.metering.core.model import Placement, Refused, Sample, Seat, identity
-from tests.unit.metering.make import DAY_S, LIMITS, MINUTE, NODE, PLACEMENT, START, measured, row, sample, verdict
+from tests.unit.metering.make import (
+    DAY_S,
+    LIMITS,
+    LONG_BEFORE,
+    MINUTE,
+    NODE,
+    PLACEMENT,
+    START,
+    measured,
+    row,
+    sample,
+    verdict,
+)
 
 HOUR_MS = 3_600_000
 FIRST = datetime(1, 1, 1, tzinfo=UTC)
@@ -21,6 +34,10 @@ moments = st.datetimes(timezones=st.just(UTC))
 windows = st.lists(
     st.tuples(st.integers(0, 50), st.integers(1, 20), st.integers(0, 1)), max_size=12
 )  # begin, length, card
+
+
+def placed(seat: Seat) -> Placement:
+    return Placement("acme", {0: seat}, LONG_BEFORE)
 
 
 def fault_of(found: Sample | Refused) -> RowFault | None:
@@ -114,8 +131,12 @@ def test_a_window_cut_within_a_millisecond_is_refused() -> None:
         ({"tenant": "beta"}, PLACEMENT, RowFault.TENANT_MISMATCH),
         ({"member": 1}, PLACEMENT, RowFault.CARD_NOT_HELD),
         ({"card": 2}, PLACEMENT, RowFault.CARD_NOT_HELD),
-        ({}, Placement("acme", {0: Seat("central-2", Tier.CENTRAL, frozenset({0}))}), RowFault.NODE_MISMATCH),
-        ({}, Placement("acme", {0: Seat(NODE, Tier.CENTRAL, frozenset())}), RowFault.CARD_NOT_HELD),
+        (
+            {},
+            Placement("acme", {0: Seat("central-2", Tier.CENTRAL, frozenset({0}))}, LONG_BEFORE),
+            RowFault.NODE_MISMATCH,
+        ),
+        ({}, Placement("acme", {0: Seat(NODE, Tier.CENTRAL, frozenset())}, LONG_BEFORE), RowFault.CARD_NOT_HELD),
     ],
 )
 def test_a_row_counts_only_as_its_attempt_was_placed(
@@ -127,14 +148,14 @@ def test_a_row_counts_only_as_its_attempt_was_placed(
 @given(st.integers(-120_000, 120_000))
 def test_windows_that_begin_at_the_fence_or_later_are_fenced_and_no_others(fence_ms: int) -> None:
     fence = START + timedelta(milliseconds=fence_ms)
-    placement = Placement("acme", PLACEMENT.seats, fence)
+    placement = Placement("acme", PLACEMENT.seats, LONG_BEFORE, fence)
     for window in range(-2, 2):
         said = row(window * 60_000, (window + 1) * 60_000)
         assert (fault_of(verdict(said, placement)) is RowFault.FENCED) == (said.window_start >= fence)
 
 
 def test_the_tier_of_a_sample_is_that_of_its_seat() -> None:
-    found = verdict(row(), Placement("acme", {0: Seat(NODE, Tier.SHARED, frozenset({0}))}))
+    found = verdict(row(), placed(Seat(NODE, Tier.SHARED, frozenset({0}))))
     assert isinstance(found, Sample)
     assert found.tier is Tier.SHARED
 
@@ -189,3 +210,15 @@ def test_mb13_windows_that_were_measured_count_each_and_no_other(order: list[int
     assert (conflicts, list(judge.overlapping(fresh))) == ([], [])
     assert [(one.measured.row.window_start - START) // MINUTE for one in fresh] == minutes
     assert sum(one.measured.row.quantity for one in fresh) == count * 60_000
+
+
+@pytest.mark.parametrize(("placed_after_s", "fault"), [(-60, None), (0, None), (300, None), (301, RowFault.CLOCK_JUMP)])
+def test_mb12_a_window_from_long_before_the_placement_is_a_clock_jump(
+    placed_after_s: int, fault: RowFault | None
+) -> None:
+    placement = replace(PLACEMENT, placed_at=START + timedelta(seconds=placed_after_s))
+    assert fault_of(verdict(row(), placement)) is fault
+
+
+def test_a_period_that_does_not_divide_the_hour_is_a_wrong_window() -> None:
+    assert fault_of(verdict(row(end_ms=7000), period_s=7, window_start=START)) is RowFault.WRONG_WINDOW
