@@ -36,8 +36,9 @@ DELIVERED = "delivered"
 def alerts(ctx: click.Context, state: str | None, stack: Path | None, *, as_json: bool) -> None:
     """List alerts, newest first, and what became of telling them.
 
-    Level 1 is the gravest. SEEN counts what happened while the alert fired. TOLD names each webhook and
-    what became of its notifications: delivered, waiting (tried again by itself) or parked (tried no more), and why.
+    Level 1 is the gravest. SINCE is how long ago the alert fired, ENDED how long ago it was over. SEEN counts what
+    happened while it fired. TOLD names each webhook and what became of its notifications: delivered, waiting (tried
+    again by itself) or parked (tried no more); `farside alerts show ID` says why.
 
     \b
     Examples:
@@ -58,7 +59,7 @@ async def _list(state: str | None, stack: Path | None, *, as_json: bool) -> None
         output.as_json({"alerts": found})
         return
     now = datetime.now(UTC)
-    headers = ("ID", "LEVEL", "NAME", "LABELS", "SINCE", "STATE", "SEEN", "TOLD")
+    headers = ("ID", "LEVEL", "NAME", "LABELS", "SINCE", "ENDED", "STATE", "SEEN", "TOLD")
     output.table(headers, [row(record, now) for record in found], empty=f"no alert{f' is {state}' if state else ''}")
 
 
@@ -76,14 +77,15 @@ async def all_alerts(session: Session, state: AlertPhase | None = None) -> list[
 
 
 def row(record: AlertRecord, now: datetime) -> tuple[str, ...]:
-    """One line of the table. SINCE is the age of the firing, or of the end where it is over."""
+    """One line of the table. SINCE is the age of the firing, ENDED that of the end."""
     alert = record.alert
     return (
         alert.alert_id[:SHORT_ID],
         str(alert.level),
         alert.name,
         labels(alert),
-        words.age(alert.resolved_at or alert.fired_at, now),
+        words.age(alert.fired_at, now),
+        "" if alert.resolved_at is None else words.age(alert.resolved_at, now),
         alert.state,
         str(alert.seen),
         told(record.notifications),
@@ -96,18 +98,12 @@ def labels(alert: Alert) -> str:
 
 
 def told(notifications: Sequence[Notification]) -> str:
-    """`pager delivered, chat waiting (3 tries: 127.0.0.1:9 cannot be reached)`: of each, the first not delivered."""
-    parts: list[str] = []
-    for receiver in dict.fromkeys(one.receiver for one in notifications):
-        own = [one for one in notifications if one.receiver == receiver]
-        open_ = [one for one in own if one.state != DELIVERED]
-        parts.append(f"{receiver} {_fate(open_[0]) if open_ else DELIVERED}")
-    return ", ".join(parts)
-
-
-def _fate(one: Notification) -> str:
-    tries = f"{one.tries} {'try' if one.tries == 1 else 'tries'}"
-    return f"{one.state} ({tries}: {one.message})" if one.message else one.state
+    """`pager delivered, chat waiting`: of each receiver, the state of the first notification not delivered."""
+    states: dict[str, str] = {}
+    for one in notifications:
+        if states.get(one.receiver, DELIVERED) == DELIVERED:
+            states[one.receiver] = one.state
+    return ", ".join(f"{receiver} {state}" for receiver, state in states.items())
 
 
 @alerts.command()
@@ -138,21 +134,18 @@ async def _show(prefix: str, stack: Path | None, *, as_json: bool) -> None:
             ("fingerprint", alert.fingerprint),
             ("state", alert.state),
             ("seen", str(alert.seen)),
-            ("fired at", _time(alert.fired_at)),
-            ("resolved at", "" if alert.resolved_at is None else _time(alert.resolved_at)),
+            ("fired at", words.moment(alert.fired_at)),
+            ("resolved at", "" if alert.resolved_at is None else words.moment(alert.resolved_at)),
             ("resolution", alert.resolution),
             *alert.annotations.items(),
         ]
     )
     headers = ("RECEIVER", "ABOUT", "STATE", "TRIES", "AT", "MESSAGE")
     rows = [
-        (one.receiver, one.about, one.state, str(one.tries), _time(one.at), one.message) for one in record.notifications
+        (one.receiver, one.about, one.state, str(one.tries), words.moment(one.at), one.message)
+        for one in record.notifications
     ]
     output.table(headers, rows, empty="no webhook was to be told")
-
-
-def _time(at: datetime) -> str:
-    return at.isoformat(sep=" ", timespec="seconds")
 
 
 def find(records: Sequence[AlertRecord], prefix: str) -> AlertRecord:

@@ -11,7 +11,7 @@ from contracts import registry
 from contracts.invoices import Invoice, InvoiceLine, InvoicesQuery
 from contracts.usage import CloseReply, CloseRequest, UsageItem
 from libs.audit import Findings, reference
-from libs.cli import options, output
+from libs.cli import options, output, words
 from libs.cli.errors import FAILED, CliError
 from libs.cli.manual import ManualGroup
 from libs.cli.session import Session, connected, run
@@ -23,6 +23,7 @@ MICRO_DIGITS = 6
 HOUR_MS = 3_600_000
 IN_A_UNIT = {UsageItem.GPU_MS: HOUR_MS, UsageItem.GPU_MEMORY_MIB_MS: 1024 * HOUR_MS}
 SHOWN_DIGEST = 12
+SHORT_ID = 8
 
 
 @click.group(cls=ManualGroup)
@@ -68,11 +69,19 @@ async def close(session: Session, tenant: str, wait_s: float) -> tuple[CloseRepl
     """Close and wait for the invoice; None when nothing was used or `wait_s` is 0. CliError when it does not come."""
     request = CloseRequest(close_id=new_id())
     closing = await session.ask(registry.CALL_CLOSE, request, key=tenant)
-    output.note(f"closing {closing.number} of {tenant}: {closing.samples} samples up to {_time(closing.cutoff)}")
+    samples = words.count(closing.samples, "sample")
+    output.note(f"closing {closing.number} of {tenant}: {samples} up to {words.moment(closing.cutoff)}")
     if closing.samples == 0:
-        output.note("nothing was used since the last closing: no invoice is made")
+        output.note(f"{nothing(tenant, closing.number)}: no invoice is made")
         return closing, None
     return closing, await _await_invoice(session, tenant, closing, wait_s) if wait_s else None
+
+
+def nothing(tenant: str, number: int) -> str:
+    """Why a tenant's closing with that number is empty."""
+    if number > 1:
+        return "nothing was used since the last closing"
+    return f"nothing billable was ever measured for tenant {tenant} (is that its name? `farside usage` shows tenants)"
 
 
 async def _await_invoice(session: Session, tenant: str, closing: CloseReply, wait_s: float) -> Invoice:
@@ -125,7 +134,7 @@ async def _list(tenant: str, stack: Path | None, *, as_json: bool) -> None:
             money(invoice),
             str(invoice.samples),
             f"{invoice.rate_card} v{invoice.rate_card_version}",
-            _time(invoice.issued_at),
+            words.moment(invoice.issued_at),
         )
         for invoice in invoices
     ]
@@ -144,7 +153,9 @@ async def _list(tenant: str, stack: Path | None, *, as_json: bool) -> None:
 def show(invoice: str | None, tenant: str, stack: Path | None, *, last: bool, with_lines: bool, as_json: bool) -> None:
     """Show INVOICE: its number (acme-0001), its id, or the beginning of its id.
 
-    BEFORE is each line to a millionth, AMOUNT its part of the total in the currency's smallest coin; both add up.
+    ID is the beginning of the job's id. HOURS are the first and the last hour in the line, each by its beginning.
+    UNROUNDED is the line's amount to a millionth, AMOUNT its part of the total in the currency's smallest coin; both
+    add up.
 
     Examples:
       farside bill show acme-0001 --lines
@@ -166,7 +177,7 @@ async def _show(name: str | None, tenant: str, stack: Path | None, *, with_lines
     if with_lines:
         _print_lines(found, lines)
     else:
-        output.note(f"{found.lines} lines: --lines shows them")
+        output.note(f"{words.count(found.lines, 'line')}: --lines shows more")
 
 
 @bill.command("verify")
@@ -186,7 +197,8 @@ def verify_command(
     """Prove INVOICE anew from what the nodes measured, by code that shares nothing with metering and billing.
 
     Replays the measured messages, fetches the extracts, compares them with metering's samples as they stand now, and
-    computes every amount from the rate card. The exit status is 1 when anything differs.
+    computes every amount from the rate card. The exit status is 1 when anything differs, 3 when a service, the stream
+    or the object store does not answer.
 
     Examples:
       farside bill verify --last
@@ -219,15 +231,18 @@ def _print_findings(findings: Findings) -> None:
             ("recomputed", _decimal(findings.recomputed_total_micro, MICRO_DIGITS)),
             (
                 "later",
-                f"{findings.later} rows measured in time, heard of late, not billed yet" if findings.later else "",
+                f"{words.count(findings.later, 'row')} measured in time, heard of late, not billed yet"
+                if findings.later
+                else "",
             ),
-            ("verdict", "ok" if findings.ok else f"{findings.differing} differences"),
+            ("verdict", "ok" if findings.ok else words.count(findings.differing, "difference")),
         ]
     )
     for each in findings.differences:
         click.echo(f"{each.what}: {each.where}\n  expected {each.expected}\n  found    {each.found}")
     if findings.unreplayed:
-        output.note(f"{len(findings.unreplayed)} windows are older than the stream and could not be replayed:")
+        windows = words.count(len(findings.unreplayed), "window")
+        output.note(f"{windows} older than the stream, which could not be replayed:")
         for window in findings.unreplayed:
             output.note(f"  {window}")
 
@@ -240,34 +255,38 @@ def money(invoice: Invoice) -> str:
 def _print(invoice: Invoice) -> None:
     before = _decimal(invoice.total_micro, MICRO_DIGITS)
     card = f"{invoice.rate_card} version {invoice.rate_card_version} (sha256 {invoice.rate_card_sha256[:SHOWN_DIGEST]})"
-    usage = f"{invoice.samples} samples in {invoice.rollups} roll-ups (sha256 {invoice.sha256[:SHOWN_DIGEST]})"
+    usage = f"{words.count(invoice.samples, 'sample')} in {words.count(invoice.rollups, 'roll-up')}"
+    digest = f"(sha256 {invoice.sha256[:SHOWN_DIGEST]})"
     output.record(
         [
             ("invoice", f"{reference(invoice)} ({invoice.invoice_id})"),
             ("tenant", invoice.tenant),
             ("period", _period(invoice.period_start, invoice.period_end)),
-            ("usage", f"{usage}, stored up to {_time(invoice.cutoff)}"),
+            ("usage", f"{usage} {digest}, stored up to {words.moment(invoice.cutoff)}"),
             ("rate card", card),
-            ("issued", _time(invoice.issued_at)),
+            ("issued", words.moment(invoice.issued_at)),
             ("total", f"{money(invoice)} ({before} before rounding)"),
         ]
     )
 
 
 def _print_lines(invoice: Invoice, lines: list[InvoiceLine]) -> None:
-    rows = [_row(line, invoice.exponent) for line in lines]
+    rows = [line_row(line, invoice.exponent) for line in lines]
     micro, minor = sum(line.amount_micro for line in lines), sum(line.amount_minor for line in lines)
-    total = ("", "total", *[" "] * 6, _decimal(micro, MICRO_DIGITS), _decimal(minor, invoice.exponent))
-    headers = ("LINE", "JOB", "TEAM", "CARD", "TIER", "QUANTITY", "UNIT", "PRICE", "BEFORE", "AMOUNT")
+    total = ("", "total", *[" "] * 8, _decimal(micro, MICRO_DIGITS), _decimal(minor, invoice.exponent))
+    headers = ("LINE", "JOB", "ID", "TEAM", "HOURS", "CARD", "TIER", "QUANTITY", "UNIT", "PRICE", "UNROUNDED", "AMOUNT")
     output.table(headers, [*rows, total], empty="no lines")
 
 
-def _row(line: InvoiceLine, exponent: int) -> tuple[str, ...]:
+def line_row(line: InvoiceLine, exponent: int) -> tuple[str, ...]:
+    """One line of the table of an invoice's lines."""
     quantity = round(Fraction(line.quantity * 10**MICRO_DIGITS, IN_A_UNIT[line.item]))
     return (
         str(line.line),
         line.job_name,
+        line.job_id[:SHORT_ID],
         line.team or "",
+        _hours(line.first_hour, line.last_hour),
         line.accelerator,
         line.tier,
         _decimal(quantity, MICRO_DIGITS),
@@ -278,6 +297,11 @@ def _row(line: InvoiceLine, exponent: int) -> tuple[str, ...]:
     )
 
 
+def _hours(first: datetime, last: datetime) -> str:
+    """`2026-11-30T08Z..2026-11-30T09Z`, or the one hour."""
+    return "..".join(dict.fromkeys(f"{hour:%Y-%m-%dT%H}Z" for hour in (first, last)))
+
+
 def _decimal(value: int, digits: int) -> str:
     """An integer of a small unit in the large one, by integers alone."""
     whole, rest = divmod(value, 10**digits)
@@ -285,8 +309,4 @@ def _decimal(value: int, digits: int) -> str:
 
 
 def _period(start: datetime, end: datetime) -> str:
-    return f"{_time(start)} to {_time(end)}"
-
-
-def _time(at: datetime) -> str:
-    return f"{at:%Y-%m-%d %H:%M:%S}Z"
+    return f"{words.moment(start)} to {words.moment(end)}"

@@ -61,17 +61,15 @@ def put(folder: Path, name: str, version: str, tenant: str, stack: Path | None, 
 
 
 async def _put(folder: Path, manifest: Manifest, tenant: str, stack: Path | None, *, as_json: bool) -> None:
-    count = len(manifest.entries)
-    output.note(f"uploading {count} files, {words.size(manifest.size_bytes)}")
+    output.note(f"uploading {words.count(len(manifest.entries), 'file')}, {words.size(manifest.size_bytes)}")
     async with connected(stack) as session:
         done = await stage(session, folder, manifest, tenant)
     if as_json:
         output.as_json(done)
         return
     ref = done.dataset
-    output.note(
-        f"dataset {ref.name} {ref.version} stands verified: {done.objects} files, {words.size(done.size_bytes)}"
-    )
+    files = words.count(done.objects, "file")
+    output.note(f"dataset {ref.name} {ref.version} stands verified: {files}, {words.size(done.size_bytes)}")
     click.echo(done.manifest_sha256)
 
 
@@ -137,7 +135,7 @@ async def _list(name: str | None, tenant: str, stack: Path | None, *, as_json: b
             item.tenant,
             str(item.objects),
             words.size(item.size_bytes),
-            item.completed_at.isoformat(sep=" ", timespec="seconds")[:19],
+            words.moment(item.completed_at),
             item.manifest_sha256[:12],
         )
         for item in reply.datasets

@@ -95,7 +95,7 @@ async def _show(prefix: str, stack: Path | None, *, as_json: bool) -> None:
             ("reason", f"{letter.reason}: {letter.message}"),
             ("subject", letter.subject),
             ("stood at", place),
-            ("died at", letter.died_at.isoformat(sep=" ", timespec="seconds")),
+            ("died at", words.moment(letter.died_at)),
             *((f"  {name}", value) for name, value in letter.headers.items()),
         ]
     )

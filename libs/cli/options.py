@@ -1,12 +1,14 @@
 """Options that many commands share."""
 
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 import click
 
+from contracts.base import NAME_PATTERN
 from contracts.registry import NO_KEY
 
 P = ParamSpec("P")
@@ -41,6 +43,18 @@ def common_with_code(function: Callable[P, T]) -> Callable[P, T]:
     return _stack(json_flag(function), "--stack")
 
 
+def _tenant(_ctx: click.Context, _parameter: click.Parameter, value: str) -> str:
+    """The name of a tenant; what is none is refused before anything is sent."""
+    if not re.fullmatch(NAME_PATTERN, value):
+        msg = f"{value!r} is no tenant's name: it matches {NAME_PATTERN.strip('^$')}"
+        raise click.BadParameter(msg)
+    return value
+
+
+def _tenant_or_all(ctx: click.Context, parameter: click.Parameter, value: str) -> str:
+    return value if value == NO_KEY else _tenant(ctx, parameter, value)
+
+
 def acting_tenant(function: Callable[P, T]) -> Callable[P, T]:
     """`--tenant` for commands that do something in a tenant's name: required."""
     option = click.option(
@@ -48,6 +62,7 @@ def acting_tenant(function: Callable[P, T]) -> Callable[P, T]:
         envvar=DEFAULT_TENANT_VARIABLE,
         show_envvar=True,
         required=True,
+        callback=_tenant,
         metavar="NAME",
         help="Tenant to act for.",
     )
@@ -60,6 +75,7 @@ def seen_tenant(function: Callable[P, T]) -> Callable[P, T]:
         "--tenant",
         default=lambda: os.environ.get(DEFAULT_TENANT_VARIABLE, NO_KEY),
         show_default=False,
+        callback=_tenant_or_all,
         metavar="NAME",
         help=f"Look at one tenant only [default: {DEFAULT_TENANT_VARIABLE}, else all].",
     )

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
+import psutil
 from pydantic import SecretStr, ValidationError
 
 from libs.cli.errors import FileError, UnreachableError
@@ -13,6 +14,7 @@ from libs.kit.settings import ServiceSettings
 
 DEFAULT_DIRECTORY = "var"
 STACK_FILE = "stack.json"
+START_TOLERANCE_S = 2.0  # the kernel tells the time of boot in whole seconds, and corrects it
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,7 @@ def locate(stack: Path | None) -> Place:
     directory = stack or Path(os.environ.get("FARSIDE_DIR", DEFAULT_DIRECTORY))
     file = directory / STACK_FILE
     try:
-        return Place(_from_file(file), str(file), directory)
+        return Place(_from_file(directory, file), str(file), directory)
     except FileNotFoundError:
         msg = (
             f"no stack in {directory}: start one with `farside up`, name another directory with --stack "
@@ -50,9 +52,12 @@ def _from_environment() -> ServiceSettings:
         raise FileError(msg) from None
 
 
-def _from_file(file: Path) -> ServiceSettings:
+def _from_file(directory: Path, file: Path) -> ServiceSettings:
     try:
         data = cast("dict[str, Any]", json.loads(file.read_text()))
+        if "supervisor" in data and not _runs(data["supervisor"]):
+            msg = f"the stack in {directory} is down: `farside up --dir {directory}` starts it"
+            raise UnreachableError(msg)
         store = cast("dict[str, str]", data["s3"])
         return ServiceSettings(
             nats_url=data["nats_url"],
@@ -65,3 +70,14 @@ def _from_file(file: Path) -> ServiceSettings:
     except (ValueError, KeyError, TypeError) as error:
         msg = f"{file} is damaged ({type(error).__name__}: {error}): `farside down` and `farside up` write it anew"
         raise FileError(msg) from None
+
+
+def _runs(supervisor: dict[str, Any] | None) -> bool:
+    """Whether the process that keeps a local stack up, as its stack.json names it, is there."""
+    if supervisor is None:
+        return False
+    try:
+        born = psutil.Process(supervisor["pid"]).create_time()
+    except psutil.NoSuchProcess:
+        return False
+    return abs(born - supervisor["start_time"]) < START_TOLERANCE_S

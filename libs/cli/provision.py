@@ -5,12 +5,13 @@ from pathlib import Path
 
 import click
 from nats.errors import Error as NatsError
+from nats.errors import NoServersError
 
 from contracts.base import NAME_PATTERN
 from libs.bus.errors import BusError
 from libs.bus.provision import provision as provision_bus
-from libs.cli import options, output
-from libs.cli.errors import CliError, FileError
+from libs.cli import options, output, words
+from libs.cli.errors import CliError, FileError, UnreachableError
 from libs.cli.manual import Manual
 from libs.cli.place import locate
 from libs.cli.session import run
@@ -36,10 +37,13 @@ def provision(nodes: tuple[str, ...], stack: Path | None, *, as_json: bool) -> N
     place = locate(stack)
     try:
         run(provision_bus(place.settings.nats_url, nodes=list(nodes), creds=place.settings.nats_creds))
-    except (NatsError, BusError, OSError, TimeoutError) as error:
+    except (OSError, TimeoutError, NoServersError) as error:
+        msg = f"no bus to provision (from {place.source}): {error or type(error).__name__}; is the stack up?"
+        raise UnreachableError(msg) from None
+    except (NatsError, BusError) as error:
         msg = f"provisioning over {place.source} failed: {error or type(error).__name__}"
         raise CliError(msg) from None
     if as_json:
         output.as_json({"provisioned": True, "nodes": list(nodes)})
     else:
-        output.note(f"streams and consumers are as the registry says, for {len(nodes)} nodes")
+        output.note(f"streams and consumers are as the registry says, for {words.count(len(nodes), 'node')}")

@@ -22,7 +22,7 @@ from libs.cli.errors import CliError, UnreachableError
 from libs.cli.place import Place, locate
 from libs.kit import logs
 from libs.kit.settings import ServiceSettings
-from libs.objects import AsyncStore, ObjectsError
+from libs.objects import AsyncStore, ObjectsError, UnavailableError
 
 M = TypeVar("M", bound=Model)
 R = TypeVar("R", bound=Model)
@@ -117,13 +117,13 @@ class Session:
 
     @asynccontextmanager
     async def store(self) -> AsyncGenerator[AsyncStore]:
-        """The object store; its errors come out as words."""
+        """The object store; its errors come out as words: UnreachableError when it does not answer, else CliError."""
         store = AsyncStore.open(self.place.settings)
         try:
             yield store
         except ObjectsError as error:
             msg = f"object storage at {self.place.settings.s3_endpoint}: {error}"
-            raise CliError(msg) from None
+            raise (UnreachableError if isinstance(error, UnavailableError) else CliError)(msg) from None
         finally:
             await store.close()
 

@@ -3,19 +3,20 @@
 import os
 import re
 import shutil
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import click
 
 from contracts.base import UUID_PATTERN
-from libs.cli import options, output
-from libs.cli.errors import CliError, FileError, UnreachableError
+from libs.cli import options, output, picture, words
+from libs.cli.errors import CliError, UnreachableError
 from libs.cli.manual import Manual
 from libs.cli.place import DEFAULT_DIRECTORY
 from libs.cli.session import connected, run
 from libs.cli.why import SHORTEST_PREFIX
-from libs.journey import Journey, NoJourneyError, Row, Span, follow, jobs, rows, waterfall
+from libs.journey import Journey, NoJourneyError, Process, Row, Span, follow, jobs, rows, waterfall
 
 TRACES = "traces"
 FOLDER_VARIABLE = "FARSIDE_TRACE_DIR"
@@ -30,6 +31,7 @@ MAX_LISTED = 20
 @click.option(
     "--plot",
     type=click.Path(path_type=Path, dir_okay=False, writable=True),
+    callback=picture.checked,
     metavar="FILE.png",
     help="Draw the waterfall as a picture too.",
 )
@@ -39,9 +41,10 @@ def trace(job: str, tenant: str, stack: Path | None, plot: Path | None, *, every
     """Show the journey of JOB as a waterfall: what each service did for it, when, and for how long.
 
     JOB is an id, the beginning of one, or a name; an id and its beginning work while the stack is down too. The spans
-    are read from the files in FARSIDE_TRACE_DIR, else from the folder `traces` of the stack. A `~` marks what belongs
-    to a trace of its own that is linked to the job's: windows of usage, the roll-up, the invoice, the loss of a node.
-    docs/tracing.md tells how a journey is followed and what an orphan is.
+    are read from the folder `traces` of the stack in --stack (or --dir) if one is given, else from FARSIDE_TRACE_DIR,
+    else from `traces` of the stack in FARSIDE_DIR or `var`. A `~` marks what belongs to a trace of its own that is
+    linked to the job's: windows of usage, the roll-up, the invoice, the loss of a node. docs/tracing.md tells how a
+    journey is followed and what an orphan is.
 
     Examples:
       farside trace digits-train
@@ -65,12 +68,14 @@ def trace(job: str, tenant: str, stack: Path | None, plot: Path | None, *, every
 
 def folder_of(stack: Path | None) -> Path:
     """Where the spans are: the stack of `--stack`, else FARSIDE_TRACE_DIR, else the stack in FARSIDE_DIR or `var`."""
-    if stack is None and FOLDER_VARIABLE in os.environ:
-        folder = Path(os.environ[FOLDER_VARIABLE])
-    else:
-        folder = (stack or Path(os.environ.get("FARSIDE_DIR", DEFAULT_DIRECTORY))) / TRACES
+    named = os.environ.get(FOLDER_VARIABLE) if stack is None else None
+    folder = Path(named) if named else (stack or Path(os.environ.get("FARSIDE_DIR", DEFAULT_DIRECTORY))) / TRACES
     if not folder.is_dir():
-        msg = f"no folder {folder} of spans: name the stack's directory with --stack, or set {FOLDER_VARIABLE}"
+        source = f", which {FOLDER_VARIABLE} names" if named else ""
+        msg = (
+            f"no folder {folder} of spans{source}: name the stack's directory with --stack, "
+            f"or without it the folder of spans with {FOLDER_VARIABLE}"
+        )
         raise CliError(msg)
     return folder
 
@@ -100,7 +105,7 @@ def as_data(journey: Journey, shown: list[Row]) -> dict[str, Any]:
         "services": list(journey.services),
         "spans": len(journey.spans),
         "orphans": [_span_data(span) for span in journey.orphans],
-        "parent_killed": [_span_data(span) for span in journey.parent_killed],
+        "parent_killed": [_killed_data(journey, span) for span in journey.parent_killed],
         "open": [_span_data(span) for span in journey.open],
         "redeliveries": journey.redeliveries,
         "damaged_lines": journey.damaged_lines,
@@ -117,16 +122,24 @@ def _span_data(span: Span) -> dict[str, Any]:
         "name": span.name,
         "service": span.origin.service,
         "node": span.origin.node,
-        "start": span.started_at.isoformat(),
+        "start": _time(span.started_at),
     }
+
+
+def _killed_data(journey: Journey, span: Span) -> dict[str, Any]:
+    process = journey.killed[span.ref]
+    origin = process.origin
+    who = {"service": origin.service, "node": origin.node, "pid": origin.pid}
+    return {**_span_data(span), "died_with": {**who, "last_active": _time(process.last_at)}}
 
 
 def _row_data(row: Row) -> dict[str, Any]:
     return {
-        "start": row.started_at.isoformat(),
+        "start": _time(row.started_at),
         "duration_ms": round(row.duration_ms, 3),
         "service": row.service,
         "node": row.node,
+        "member": row.member,
         "name": row.name,
         "words": row.words,
         "services": list(row.services),
@@ -142,16 +155,32 @@ def _row_data(row: Row) -> dict[str, Any]:
     }
 
 
+def _time(at: datetime) -> str:
+    return at.isoformat().replace("+00:00", "Z")
+
+
 def _tell(journey: Journey, shown: list[Row]) -> None:
     output.note(f"job {journey.job_id}, trace {journey.trace_id}")
     for line in waterfall.lines(shown, shutil.get_terminal_size().columns):
         click.echo(line)
     output.note(summary(journey))
-    for title, spans in (("orphan", journey.orphans), ("parent killed", journey.parent_killed)):
-        for span in spans[:MAX_LISTED]:
-            output.note(f"{title}: {span.name} ({span.origin.service} {span.origin.node}".rstrip() + ")")
-        if len(spans) > MAX_LISTED:
-            output.note(f"{title}: {len(spans) - MAX_LISTED} more, see --json")
+    first = waterfall.span_of(shown)[0] if shown else 0
+    killed = [f"{_about(span)}: {_died_with(journey.killed[span.ref], first)}" for span in journey.parent_killed]
+    for title, lines in (("orphan", [_about(span) for span in journey.orphans]), ("parent killed", killed)):
+        for line in lines[:MAX_LISTED]:
+            output.note(f"{title}: {line}")
+        if len(lines) > MAX_LISTED:
+            output.note(f"{title}: {len(lines) - MAX_LISTED} more, see --json")
+
+
+def _about(span: Span) -> str:
+    return f"{span.name} ({waterfall.place(span.origin.service, span.origin.node)})"
+
+
+def _died_with(process: Process, first_ns: int) -> str:
+    origin = process.origin
+    who = f"{waterfall.place(origin.service, origin.node)}, pid {origin.pid}"
+    return f"died with {who}, last active at {waterfall.offset(process.last_ns - first_ns)}"
 
 
 def summary(journey: Journey) -> str:
@@ -163,16 +192,15 @@ def summary(journey: Journey) -> str:
         ("damaged lines", journey.damaged_lines),
         ("left out", journey.left_out),
     )
-    services = f"{len(journey.spans)} spans of {len(journey.services)} services ({', '.join(journey.services)})"
+    spans, services = words.count(len(journey.spans), "span"), words.count(len(journey.services), "service")
     shown = [f"{name} {count}" for name, count in figures if count]
-    return "; ".join([services, f"orphans {len(journey.orphans)}", *shown])
+    return "; ".join(
+        [f"{spans} of {services} ({', '.join(journey.services)})", f"orphans {len(journey.orphans)}", *shown]
+    )
 
 
 def _draw(journey: Journey, shown: list[Row], file: Path) -> None:
-    try:
-        from libs.cli import trace_plot
-    except ModuleNotFoundError:
-        msg = "--plot needs matplotlib, which is not installed: pip install 'farside[local]'"
-        raise FileError(msg) from None
+    from libs.cli import trace_plot
+
     trace_plot.draw(journey.job_id, shown, file)
     output.note(f"drawn: {file}")

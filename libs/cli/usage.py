@@ -14,6 +14,17 @@ from libs.cli.verify import every
 from libs.cli.words import HOUR_MS
 
 HOUR_DIGITS = 6
+HEADERS = (
+    "JOB",
+    "ATTEMPT",
+    "TENANT",
+    "WINDOWS",
+    "MEASURED GPU-HOURS",
+    "HELD GPU-HOURS",
+    "DIFFERENCE",
+    "CLOSED SAMPLES",
+    "UNBILLED SAMPLES",
+)
 
 
 @click.command(cls=Manual)
@@ -25,10 +36,12 @@ HOUR_DIGITS = 6
 def usage(job: str | None, tenant: str, stack: Path | None, *, samples: bool, refused: bool, as_json: bool) -> None:
     """Show usage by attempt, newest first; of JOB alone if it is named.
 
-    MEASURED is what the node told, in GPU-hours of held cards; HELD is the scheduler's ledger of the same, and
-    DIFFERENCE the first less the second. The ledger of an attempt whose node was lost runs until the node was given up.
-    UNBILLED counts what is kept with a fault, such as rows of an attempt never heard of. JOB is an id, the beginning of
-    one that no other job shares, or a name.
+    WINDOWS counts windows of the grid with a billable sample. MEASURED is what the node told, in GPU-hours of held
+    cards; HELD is the scheduler's ledger of the same, for an attempt that still holds its cards as of when it was last
+    asked; DIFFERENCE is the first less the second. The ledger of an attempt whose node was lost runs until the node was
+    given up. CLOSED says how many of the attempt's billable samples are in a closing (`farside bill close`), and so on
+    their way into an invoice, out of all. UNBILLED counts what is kept with a fault, such as rows of an attempt never
+    heard of. JOB is an id, the beginning of one that no other job shares, or a name.
 
     Examples:
       farside usage
@@ -82,22 +95,26 @@ def _show_attempts(found: list[AttemptUsage], *, as_json: bool) -> None:
     if as_json:
         output.as_json({"attempts": found})
         return
-    headers = ("JOB", "ATTEMPT", "TENANT", "WINDOWS", "MEASURED", "HELD", "DIFFERENCE", "CLOSED", "UNBILLED")
-    rows = [
-        (
-            one.job_name or f"{one.job_id} (never heard of)",
-            str(one.attempt),
-            one.tenant,
-            str(one.windows),
-            _hours(one.gpu_ms),
-            _held(one),
-            _hours(one.difference_gpu_ms),
-            f"{one.closed_samples}/{one.samples}",
-            ", ".join(f"{each.samples} {each.fault}" for each in one.unbilled),
-        )
-        for one in found
-    ]
-    output.table(headers, rows, empty="nothing was measured yet: usage comes a window after an attempt has its cards")
+    output.table(
+        HEADERS,
+        [row(one) for one in found],
+        empty="nothing was measured yet: usage comes a window after an attempt has its cards",
+    )
+
+
+def row(one: AttemptUsage) -> tuple[str, ...]:
+    """One line of the table of attempts."""
+    return (
+        one.job_name or f"{one.job_id} (never heard of)",
+        str(one.attempt),
+        one.tenant,
+        str(one.windows),
+        _hours(one.gpu_ms),
+        _held(one),
+        _hours(one.difference_gpu_ms),
+        f"{one.closed_samples}/{one.samples}",
+        ", ".join(f"{each.samples} {each.fault}" for each in one.unbilled),
+    )
 
 
 def _show_samples(rows: list[UsageRow], *, as_json: bool) -> None:
@@ -137,7 +154,9 @@ def _hours(gpu_ms: int | None) -> str:
 
 
 def _held(one: AttemptUsage) -> str:
-    return f"{_hours(one.held_gpu_ms)}{', still held' if one.holding else ''}"
+    if not one.holding or one.held_as_of is None:
+        return _hours(one.held_gpu_ms)
+    return f"{_hours(one.held_gpu_ms)} as of {one.held_as_of:%H:%M:%S}Z"
 
 
 def _time(moment: datetime) -> str:

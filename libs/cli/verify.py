@@ -18,7 +18,7 @@ from libs.audit.extracts import read_extract
 from libs.audit.gathered import Extract
 from libs.bus.errors import BusError
 from libs.bus.reader import Reader
-from libs.cli import output
+from libs.cli import output, words
 from libs.cli.errors import CliError, FileError, UnreachableError
 from libs.cli.session import Session
 from libs.objects import AsyncStore, ObjectsError, UnavailableError, digest_of
@@ -105,7 +105,7 @@ class _Gathering:
         invoice = self._invoice
         lines, kept_text = await invoice_lines(self._session, invoice)
         rollups = await self._rollups(invoice.close_id)
-        self._say(f"{len(rollups)} roll-ups: fetching their extracts and metering's samples")
+        self._say(f"{words.count(len(rollups), 'roll-up')}: fetching the extracts and metering's samples")
         extracts = await self._extracts(rollups)
         raw = {rollup.rollup_id: await self._samples(rollup_id=rollup.rollup_id) for rollup in rollups}
         reach = await self._reach()
@@ -208,9 +208,9 @@ class _Gathering:
                     elif event.key == self._tenant:
                         published[event.body.rollup_id] = event.body
         except (BusError, NatsError) as error:
-            msg = f"stream {registry.USAGE.name} cannot be replayed: {error}"
-            raise CliError(msg) from None
-        self._say(f"{taken} measured messages replayed to the end")
+            msg = f"stream {registry.USAGE.name} cannot be replayed: {error}; `farside status` shows how the bus is"
+            raise UnreachableError(msg) from None
+        self._say(f"{words.count(taken, 'measured message')} replayed to the end")
         return published
 
 

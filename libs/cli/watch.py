@@ -120,7 +120,7 @@ def _tell_state(job: JobState, *, as_json: bool) -> None:
     attempt, reason = job.attempt, job.reason
     where = ", ".join(member.node for member in attempt.members) if attempt is not None else ""
     parts = [
-        job.updated_at.isoformat(sep=" ", timespec="milliseconds")[:23],
+        words.moment(job.updated_at, "milliseconds"),
         state_words(job),
         f"attempt {attempt.number} on {where}" if attempt is not None else "",
         f"{reason.code}: {reason.message}" if reason is not None else "",

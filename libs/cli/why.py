@@ -132,4 +132,4 @@ def history_row(item: Transition) -> tuple[str, ...]:
     """One line of the history."""
     reason = f"{item.reason.code}: {item.reason.message}" if item.reason is not None else ""
     attempt = str(item.attempt) if item.attempt is not None else ""
-    return (item.at.isoformat(sep=" ", timespec="milliseconds")[:23], str(item.state), attempt, reason)
+    return (words.moment(item.at, "milliseconds"), str(item.state), attempt, reason)

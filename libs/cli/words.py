@@ -2,7 +2,7 @@
 
 import difflib
 from collections.abc import Iterable
-from datetime import datetime
+from datetime import UTC, datetime
 
 from contracts.base import Reason
 
@@ -25,6 +25,16 @@ def size(value: float) -> str:
         value /= KIB
         unit += 1
     return f"{value:.0f} {BYTE_UNITS[unit]}" if unit == 0 else f"{value:.1f} {BYTE_UNITS[unit]}"
+
+
+def count(number: int, noun: str) -> str:
+    """`1 sample`, `2 samples`."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def moment(at: datetime, precision: str = "seconds") -> str:
+    """`2026-11-30 09:00:00Z`; `precision` is that of isoformat."""
+    return at.astimezone(UTC).isoformat(sep=" ", timespec=precision).replace("+00:00", "Z")
 
 
 def age(since: datetime, now: datetime) -> str:

@@ -28,12 +28,12 @@ class Ran:
         return json.loads(self.out)
 
 
-async def farside(stage: Stage, *words: str) -> Ran:
-    """Run a command to its end."""
+async def farside(stage: Stage, *words: str, **variables: str) -> Ran:
+    """Run a command to its end, with `variables` besides those of the stage."""
     process = await asyncio.create_subprocess_exec(
         FARSIDE,
         *words,
-        env={**os.environ, **stage.service.environment},
+        env={**os.environ, **stage.service.environment, **variables},
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )

@@ -12,8 +12,9 @@ from pydantic import SecretStr
 from contracts import registry
 from contracts.invoices import Invoice
 from contracts.usage import UsageRow
+from deploy.local.ports import free_port
 from libs.audit import Findings
-from libs.cli.errors import FAILED, USAGE
+from libs.cli.errors import FAILED, UNREACHABLE, USAGE
 from libs.cli.place import Place
 from libs.cli.session import Session
 from libs.cli.verify import verify
@@ -80,6 +81,15 @@ async def test_what_is_unaltered_is_ok(books: Books) -> None:
     assert "replaying the stream USAGE" in ran.err
     ran = await farside(books.stage, "bill", "verify", "--last", "--tenant", "ok")
     assert (ran.status, ran.out.splitlines()[-1].split()) == (0, ["verdict", "ok"])
+
+
+async def test_a_store_that_does_not_answer_is_no_difference(books: Books) -> None:
+    await measured(books, "away")
+    await close(books, "away")
+    nowhere = f"http://127.0.0.1:{free_port()}"
+    ran = await farside(books.stage, "bill", "verify", "away-0001", FARSIDE_S3_ENDPOINT=nowhere)
+    assert (ran.status, ran.out) == (UNREACHABLE, "")
+    assert f"farside: object storage at {nowhere}: " in ran.err
 
 
 async def test_a_second_invoice_is_proven_beside_the_first(books: Books) -> None:

@@ -1,5 +1,7 @@
 """`farside bill`: what is said without a stack."""
 
+from datetime import timedelta
+
 import pytest
 from click.testing import CliRunner
 
@@ -22,6 +24,24 @@ def test_a_close_needs_a_tenant() -> None:
     result = CliRunner(env={"FARSIDE_TENANT": ""}).invoke(main.cli, ["bill", "close"])
     assert result.exit_code == USAGE
     assert "--tenant" in result.output
+
+
+def test_a_line_names_its_job_and_its_hours() -> None:
+    rollups = [rollup(entry(HOUR_MS)), rollup(entry(HOUR_MS), hour=START + timedelta(hours=2))]
+    line = rated(rollups, card(price(2_500_000))).lines[0]
+    cells = bills.line_row(line, 2)
+    assert cells[2] == line.job_id[:8]
+    assert cells[4] == f"{START:%Y-%m-%dT%H}Z..{START + timedelta(hours=2):%Y-%m-%dT%H}Z"
+    one = bills.line_row(line.model_copy(update={"last_hour": line.first_hour}), 2)
+    assert one[4] == f"{START:%Y-%m-%dT%H}Z"
+
+
+@pytest.mark.parametrize(
+    ("number", "said"),
+    [(1, "nothing billable was ever measured for tenant nosuch"), (2, "nothing was used since the last closing")],
+)
+def test_a_closing_of_nothing_says_whether_there_ever_was_anything(number: int, said: str) -> None:
+    assert bills.nothing("nosuch", number).startswith(said)
 
 
 @pytest.mark.parametrize(

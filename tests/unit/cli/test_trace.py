@@ -93,7 +93,7 @@ def test_programs_get_json(stack: Path) -> None:
     assert document["job_id"] == JOB
     assert document["orphans"] == document["open"] == []
     assert [row["words"] for row in document["rows"]][:3] == ["submit", "accept", "place"]
-    assert document["rows"][0]["start"] == "2026-03-01T12:00:00+00:00"
+    assert document["rows"][0]["start"] == "2026-03-01T12:00:00Z"
 
 
 def test_everything(stack: Path) -> None:
@@ -109,6 +109,8 @@ def test_the_folder_is_the_stacks_or_the_one_of_the_environment(stack: Path, mon
     result = call(JOB)
     assert result.exit_code == FAILED
     assert "no folder /nonexistent/traces of spans: name the stack's directory with --stack" in result.stderr
+    monkeypatch.setenv("FARSIDE_TRACE_DIR", "/nothing")
+    assert "no folder /nothing of spans, which FARSIDE_TRACE_DIR names:" in call(JOB).stderr
     monkeypatch.setenv("FARSIDE_TRACE_DIR", str(stack / "traces"))
     assert data(JOB)["job_id"] == JOB
     assert call(JOB, "--stack", "/nonexistent").exit_code == FAILED, "what is said goes before what is set"
@@ -127,6 +129,15 @@ def test_while_the_stack_is_down_the_beginning_of_an_id_does(stack: Path) -> Non
     (stack / "traces" / "scheduler-2.jsonl").unlink()
     assert data(JOB[:20], "--stack", stack)["job_id"] == JOB
     assert OTHER not in call(JOB[:20], "--stack", stack, "--json").stdout
+
+
+def test_a_stack_whose_supervisor_is_gone_still_has_its_files(stack: Path) -> None:
+    store = dict.fromkeys(("endpoint", "access_key", "secret_key", "bucket"), "x")
+    facts = {"nats_url": "nats://127.0.0.1:1", "s3": store, "supervisor": None}
+    (stack / "stack.json").write_text(json.dumps(facts))
+    assert data(JOB, "--stack", stack)["job_id"] == JOB
+    (stack / "traces" / "scheduler-2.jsonl").unlink()
+    assert data(JOB[:20], "--stack", stack)["job_id"] == JOB
 
 
 def test_the_picture(stack: Path) -> None:

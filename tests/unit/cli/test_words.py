@@ -25,6 +25,16 @@ def test_age(seconds: int, text: str) -> None:
     assert words.age(NOW - timedelta(seconds=seconds), NOW) == text
 
 
+@pytest.mark.parametrize(("number", "text"), [(0, "0 roll-ups"), (1, "1 roll-up"), (2, "2 roll-ups")])
+def test_count(number: int, text: str) -> None:
+    assert words.count(number, "roll-up") == text
+
+
+def test_a_moment_ends_in_z() -> None:
+    assert words.moment(NOW) == "2026-01-01 00:00:00Z"
+    assert words.moment(NOW, "milliseconds") == "2026-01-01 00:00:00.000Z"
+
+
 def test_figures_are_in_the_unit_of_the_resource() -> None:
     reason = Reason(
         code=ReasonCode.QUOTA_EXCEEDED, message="", resource="gpu_ms", used=0, asked=400 * 3_600_000, allowed=3_600_000
