@@ -3,8 +3,23 @@
 from pathlib import Path
 from typing import Self
 
-from pydantic import Field, SecretStr, model_validator
+from pydantic import Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
+
+PREFIX = "FARSIDE_"
+
+
+def faults(error: ValidationError) -> str:
+    """What is wrong with settings: each variable by its name, in words. Values are left out: some are secrets."""
+    return "; ".join(_fault([str(part) for part in one["loc"]], one["type"], one["msg"]) for one in error.errors())
+
+
+def _fault(path: list[str], kind: str, words: str) -> str:
+    words = words.removeprefix("Value error, ")
+    if not path:
+        return words
+    name = ".".join([PREFIX + path[0].upper().removeprefix(PREFIX), *path[1:]])
+    return f"{name} is not set" if kind == "missing" and len(path) == 1 else f"{name}: {words}"
 
 
 class ServiceSettings(BaseSettings):

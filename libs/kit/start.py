@@ -3,8 +3,10 @@
 from collections.abc import Callable
 from typing import TypeVar
 
+from pydantic import ValidationError
+
 from libs.kit.logs import configure, get_logger
-from libs.kit.settings import ServiceSettings
+from libs.kit.settings import ServiceSettings, faults
 
 S = TypeVar("S", bound=ServiceSettings)
 
@@ -18,6 +20,7 @@ def read_settings(service: str, read: Callable[..., S]) -> S:
         settings = read()
         configure(service, settings.log_level)
     except ValueError as error:
-        get_logger().error("settings.invalid", detail=str(error))
+        detail = faults(error) if isinstance(error, ValidationError) else str(error)
+        get_logger().error("settings.invalid", detail=detail)
         raise SystemExit(BAD_SETTINGS) from None
     return settings

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from libs.kit.settings import ServiceSettings
+from libs.kit.settings import LedgerSettings, ServiceSettings
 from libs.kit.start import BAD_SETTINGS, read_settings
 
 
@@ -21,3 +21,21 @@ def test_unknown_level_is_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
     line = json.loads(capsys.readouterr().err)
     assert (line["event"], line["service"]) == ("settings.invalid", "probe")
     assert "FARSIDE_LOG_LEVEL is 'loud'" in line["detail"]
+
+
+def test_each_field_at_fault_is_named_and_no_value_shown(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("FARSIDE_METRICS_PORT", "99999")
+    monkeypatch.setenv("FARSIDE_S3_SECRET_KEY", "hush")
+    with pytest.raises(SystemExit):
+        read_settings("probe", ServiceSettings)
+    assert json.loads(capsys.readouterr().err)["detail"] == (
+        "FARSIDE_METRICS_PORT: Input should be less than or equal to 65535"
+    )
+    monkeypatch.delenv("FARSIDE_METRICS_PORT")
+    with pytest.raises(SystemExit):
+        read_settings("probe", LedgerSettings)
+    assert json.loads(capsys.readouterr().err)["detail"] == (
+        "FARSIDE_PG_DSN is not set: name the service's PostgreSQL, as in postgresql://user@host/database"
+    )
