@@ -55,7 +55,7 @@ def service(config: Config, name: str, bus: Bus, overrides: Overrides) -> Part:
         after=("provision",),
         command=_python(config, name, f"services.{name}", env, overrides),
         probe=probe,
-        detail=f"role {name}, metrics at {LOOPBACK}:{config.ports[metrics_port(name)]}",
+        detail=f"role {name}{_metrics(config, name)}",
         version=VERSION,
     )
 
@@ -77,16 +77,23 @@ def agent(config: Config, node: Node, bus: Bus, overrides: Overrides) -> Part:
         env["FARSIDE_JS_DOMAIN"] = DOMAIN
     announced = _Announced(bus, node.name)
     unit = "card" if node.cards == 1 else "cards"
+    way = ", via the leaf" if node.behind_leaf else ""
     return Part(
         name=node.name,
         phase=Phase.AGENT,
         after=("provision", "leaf") if node.behind_leaf else ("provision",),
         command=_python(config, node.name, "services.agent", env, overrides),
         probe=announced.probe,
-        detail=f"{node.tier.value}, {node.cards} {unit}{', via the leaf' if node.behind_leaf else ''}",
+        detail=f"{node.tier.value}, {node.cards} {unit}{way}{_metrics(config, node.name)}",
         version=VERSION,
         prepare=announced.start,
     )
+
+
+def _metrics(config: Config, part: str) -> str:
+    """Where a part shows its metrics, in words; a node that is not of the usual fleet shows none."""
+    port = config.ports.get(metrics_port(part))
+    return "" if port is None else f", metrics at {LOOPBACK}:{port}"
 
 
 class _Announced:
