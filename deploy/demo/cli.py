@@ -21,6 +21,7 @@ from deploy.local.errors import StackError
 from deploy.local.ports import free_port
 from deploy.local.stack import Stack
 from libs.cli import output
+from libs.cli import picture as picture_file
 from libs.cli.errors import FileError
 from libs.cli.manual import Manual
 from libs.cli.session import connected
@@ -44,7 +45,8 @@ DEFAULT_PLOT = Path("farside-demo.png")
 @click.option("--json", "as_json", is_flag=True, help="End with one JSON object on standard output.")
 @click.option(
     "--plot",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=click.Path(path_type=Path, dir_okay=False, writable=True),
+    callback=picture_file.checked,
     default=DEFAULT_PLOT,
     show_default=True,
     help="Where the picture of the loss curve goes.",

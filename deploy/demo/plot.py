@@ -9,9 +9,9 @@ from matplotlib import pyplot as plt
 from matplotlib.transforms import blended_transform_factory
 
 from deploy.demo.findings import COMPARED_LOSSES, Losses
+from libs.cli import picture as picture_file
 
 SIZE_INCHES = (11.0, 7.5)
-DOTS_PER_INCH = 130
 ZOOM_STEPS = 40
 FIRST, SECOND, UNINTERRUPTED = "#1f6fb4", "#2a9d57", "#8a8a8a"
 DEATH, RESUME, CHECKPOINT = "#c8322b", "#2a9d57", "#e08a00"
@@ -51,8 +51,7 @@ def draw(picture: Picture, path: Path) -> None:
     figure.suptitle("A training job that outlives its node", fontsize=15, fontweight="bold")
     _losses(upper, picture)
     _times(lower, picture)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=DOTS_PER_INCH)
+    picture_file.save(figure, path)
     plt.close(figure)
 
 

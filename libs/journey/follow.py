@@ -1,12 +1,12 @@
 """Follow a job through the trace files of a stack: two readings, one for the links, one for the spans that matter."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
 from libs.journey import orphans
-from libs.journey.following import Links
+from libs.journey.following import SUBMISSION, Links
 from libs.journey.reading import Folder, Process
 from libs.journey.span import Ref, Span
 from libs.kit.clock import SystemClock
@@ -23,14 +23,15 @@ class NoJourneyError(LookupError):
 class Journey:
     """A job's way through the services. `spans` are in order of their start, those of all followed traces.
 
-    `left_out` counts traces and spans above the bounds; `redeliveries` what came to a consumer more than once.
+    `killed` tells with which process the parent of a span died, `left_out` counts traces and spans above the bounds,
+    `redeliveries` what came to a consumer more than once.
     """
 
     job_id: str
     trace_id: str
     spans: tuple[Span, ...]
     orphans: tuple[Span, ...]
-    parent_killed: tuple[Span, ...]
+    killed: Mapping[Ref, Process]
     open: tuple[Span, ...]
     processes: tuple[Process, ...]
     damaged_lines: int
@@ -38,8 +39,19 @@ class Journey:
 
     @property
     def services(self) -> tuple[str, ...]:
-        """The services that took part, in order of their names."""
-        return tuple(sorted({span.origin.service for span in self.spans}))
+        """The services that took part, in order of their names; one that submitted the job may have no spans here."""
+        submitted = {orphans.source_of(span)[0] for span in self.births}
+        return tuple(sorted({span.origin.service for span in self.spans} | submitted - {""}))
+
+    @property
+    def births(self) -> list[Span]:
+        """Where the job's submission was taken, more than once for one that came again."""
+        return [span for span in self.spans if span.name == SUBMISSION and span.text("farside.job") == self.job_id]
+
+    @property
+    def parent_killed(self) -> tuple[Span, ...]:
+        """The spans whose parents died with a process."""
+        return tuple(span for span in self.spans if span.ref in self.killed)
 
     @property
     def redeliveries(self) -> int:
@@ -69,7 +81,7 @@ def follow(folder: Path, job_id: str, now: datetime | None = None) -> Journey:
         trace_id=life,
         spans=tuple(spans[:MAX_SPANS]),
         orphans=parentless.orphans,
-        parent_killed=parentless.parent_killed,
+        killed=parentless.killed,
         open=parentless.open,
         processes=tuple(processes),
         damaged_lines=files.damaged_lines,

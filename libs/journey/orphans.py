@@ -7,11 +7,11 @@ the service (an agent: on the same node) that followed it and published what it 
 or request came from there. The newest spans may have parents that are still at work: those are open, not orphans.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from libs.journey.reading import Fate, Process
-from libs.journey.span import Origin, Ref, Span
+from libs.journey.span import Ref, Span
 
 OPEN_NS = 5 * 10**9
 # An agent that comes back after an outage of its node publishes then what the killed one left.
@@ -25,7 +25,7 @@ class Parentless:
     """Followed spans without their parent: by mistake, killed with a process, or not ended yet."""
 
     orphans: tuple[Span, ...]
-    parent_killed: tuple[Span, ...]
+    killed: Mapping[Ref, Process]
     open: tuple[Span, ...]
 
 
@@ -34,35 +34,40 @@ def sort_out(spans: Sequence[Span], processes: Iterable[Process], now_ns: int) -
     known = {span.ref for span in spans}
     outside = {Ref(span.ref.trace_id, span.parent) for span in spans if span.attributes.get(OUTSIDE) is True}
     doers = list(processes)
-    found: dict[str, list[Span]] = {"orphans": [], "parent_killed": [], "open": []}
+    lost, at_work, killed = list[Span](), list[Span](), dict[Ref, Process]()
     for span in spans:
         parent = Ref(span.ref.trace_id, span.parent)
         if span.parent and parent not in outside and parent not in known:
-            found[_why(span, [doer for doer in doers if _points_to(span, doer.origin)], now_ns)].append(span)
-    return Parentless(**{name: tuple(group) for name, group in found.items()})
+            near = [doer for doer in doers if (doer.origin.service, doer.origin.node) in _pointed_to(span)]
+            victims = [each for each in near if each.fate is Fate.KILLED and _not_long_before(each, span)]
+            if victims:
+                killed[span.ref] = min(victims, key=lambda victim: _likeness(victim, span))
+            elif any(each.fate is Fate.LIVING for each in near) and span.end_ns >= now_ns - OPEN_NS:
+                at_work.append(span)
+            else:
+                lost.append(span)
+    return Parentless(tuple(lost), killed, tuple(at_work))
 
 
-def _why(span: Span, doers: Iterable[Process], now_ns: int) -> str:
-    """`doers` are the processes that may have had the parent."""
-    fates = {
-        doer.fate for doer in doers if doer.fate is not Fate.KILLED or doer.last_ns >= span.start_ns - LOOK_BACK_NS
-    }
-    if Fate.KILLED in fates:
-        return "parent_killed"
-    if Fate.LIVING in fates and span.end_ns >= now_ns - OPEN_NS:
-        return "open"
-    return "orphans"
+def _not_long_before(process: Process, span: Span) -> bool:
+    return process.last_ns >= span.start_ns - LOOK_BACK_NS
 
 
-def _points_to(span: Span, origin: Origin) -> bool:
-    """Whether the span stems from there, from another process of that service, or from a message sent there."""
-    here = (span.origin.service, span.origin.node)
-    source = source_of(span)
-    named = {here, source, ("agent", span.text("farside.node"))}
-    return (origin.service, origin.node) in named
+def _likeness(process: Process, span: Span) -> tuple[int, int, str]:
+    """Lowest for the process that most likely had the parent: the nearest that the span points to, killed last."""
+    origin = process.origin
+    return (_pointed_to(span).index((origin.service, origin.node)), -process.last_ns, str(origin))
+
+
+def _pointed_to(span: Span) -> list[tuple[str, str]]:
+    """Service and node: where its message or request came from, and where it stems from; the likeliest first."""
+    return [source_of(span), ("agent", span.text("farside.node")), (span.origin.service, span.origin.node)]
 
 
 def source_of(span: Span) -> tuple[str, str]:
-    """Service and node that published the message of this span, nothing where it is not known."""
-    service, _, node = span.text("farside.source").removeprefix(SOURCE_PREFIX).partition("/")
+    """Service and node of Farside that published the message of this span, nothing where that is not known."""
+    source = span.text("farside.source")
+    if not source.startswith(SOURCE_PREFIX):
+        return "", ""
+    service, _, node = source.removeprefix(SOURCE_PREFIX).partition("/")
     return service, node

@@ -9,10 +9,11 @@ import fcntl
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
 
-from libs.journey.span import DamagedError, Origin, Span, spans_of
+from libs.journey.span import DamagedError, Origin, Span, at, spans_of
 
 PROCESS_ENDED = "process ended"
 _MENTIONED = re.compile(rb'"traceId"\s*:\s*"([0-9a-fA-F]{32})"')
@@ -34,6 +35,11 @@ class Process:
     origin: Origin
     fate: Fate
     last_ns: int
+
+    @property
+    def last_at(self) -> datetime:
+        """The end of its last span as a time, to the microsecond."""
+        return at(self.last_ns)
 
 
 @dataclass

@@ -12,8 +12,8 @@ NS_PER_MS = 1_000_000
 class Row:
     """One line of a waterfall. Times in nanoseconds since 1970.
 
-    `count` is above one for what is told together; `linked` says that it is a trace of its own; `state` is `killed` or
-    `running` for an attempt that did not come to its end.
+    `count` is above one for what is told together; `linked` says that it is a trace of its own; `state` is
+    `running` for an attempt that goes on, else what ended it where it did not complete. `member` is known for runs.
     """
 
     start_ns: int
@@ -29,6 +29,7 @@ class Row:
     linked: bool = False
     error: bool = False
     state: str = ""
+    member: str = ""
     trace_id: str = ""
     span_id: str = ""
     links: tuple[Ref, ...] = ()

@@ -5,17 +5,17 @@ service's bookkeeping) are folded into the row of the nearest span above them th
 of its own, of what it links to.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from libs.journey.follow import NS, Journey, deliveries, delivery_key
-from libs.journey.following import SUBMISSION
-from libs.journey.orphans import SOURCE_PREFIX, source_of
+from libs.journey.orphans import source_of
 from libs.journey.row import Row
 from libs.journey.span import Ref, Span
-from libs.journey.unfinished import unfinished
-from libs.journey.words import CLAIM, SUBMIT, WINDOWS, words_of
+from libs.journey.unfinished import node_of, unfinished
+from libs.journey.words import CLAIM, COMPLETED, RUN, RUN_ORDER, STARTED, STOP, STOPPED, SUBMIT, WINDOWS, words_of
 
 VERBS = ("publish", "process", "ask", "answer")
 
@@ -100,36 +100,66 @@ def rows(journey: Journey, *, everything: bool = False) -> list[Row]:
         for span in journey.spans:
             folding.fold_linked(span)
     counts = deliveries(journey.spans)
-    found = [_row(draft, journey.trace_id, counts) for draft in folding.drafts.values()]
-    return sorted([*_submission(journey, found), *found, *unfinished(journey)], key=_order)
+    found = [_row(draft, journey, counts) for draft in folding.drafts.values()]
+    runs = _members([*(row for row in found if row.name == RUN), *unfinished(journey)])
+    others = [row for row in found if row.name != RUN]
+    return sorted([*_submission(journey, found), *others, *runs], key=_order)
+
+
+def _members(runs: Iterable[Row]) -> list[Row]:
+    """Runs, each with its member in its words where the attempt has more than one."""
+    runs = list(runs)
+    count = Counter(row.words for row in runs)
+    return [
+        replace(row, words=f"{row.words}, member {row.member}") if row.member and count[row.words] > 1 else row
+        for row in runs
+    ]
 
 
 def _order(row: Row) -> tuple[int, int, str, str, str]:
     return (row.start_ns, -row.end_ns, row.words, row.trace_id, row.span_id)
 
 
-def _row(draft: _Draft, life: str, counts: Mapping[tuple[str, str], int]) -> Row:
+def _row(draft: _Draft, journey: Journey, counts: Mapping[tuple[str, str], int]) -> Row:
     own = [span for span in draft.spans if span.ref in draft.own]
     first = own[0]
     same = [span for span in draft.spans if _subject(span.name) == _subject(first.name)]
-    nodes = sorted({span.origin.node or span.text("farside.node") for span in own} - {""})
+    nodes = sorted({node_of(span) for span in own} - {""})
+    cause = first.text("farside.cause").replace("_", " ")
+    state = "" if cause == COMPLETED else cause
     return Row(
         start_ns=min(span.start_ns for span in own),
         end_ns=max(span.end_ns for span in same),
         service=first.origin.service,
         node=", ".join(nodes),
         name=first.name,
-        words=draft.words,
+        words=_stopped(draft, first, journey) if draft.words == STOP else draft.words,
         services=tuple(sorted({span.origin.service for span in draft.spans})),
         deliveries=max(counts.get(delivery_key(span), 1) for span in draft.spans),
         count=len(own) if draft.words == WINDOWS else 1,
         spans=len(draft.spans),
-        linked=first.ref.trace_id != life,
-        error=any(span.error for span in draft.spans),
+        linked=first.ref.trace_id != journey.trace_id,
+        error=any(span.error for span in draft.spans) or state not in {"", STOPPED},
+        state=state,
+        member=first.text("farside.member"),
         trace_id=first.ref.trace_id,
         span_id=first.ref.span_id,
         links=tuple(sorted({link for span in own for link in span.links})),
     )
+
+
+def _stopped(draft: _Draft, first: Span, journey: Journey) -> str:
+    """Which attempt was told to stop, as its agent knew, else the newest that had come to that node before."""
+    heard = [span for span in draft.spans if span.ref in draft.own and span.text("farside.attempt")]
+    came = [
+        span
+        for span in journey.spans
+        if span.name in {f"process {RUN_ORDER}", f"process {STARTED}"}
+        and node_of(span) == node_of(first)
+        and span.start_ns <= first.start_ns
+    ]
+    attempts = [span.text("farside.attempt") for span in heard or came[-1:]]
+    return f"{STOP} attempt {attempts[0]}" if attempts else STOP
 
 
 def _subject(name: str) -> str:
@@ -142,16 +172,13 @@ def _submission(journey: Journey, found: Sequence[Row]) -> list[Row]:
     """When the stream took the submission, for publishers that write no spans."""
     if any(row.words == SUBMIT for row in found):
         return []
-    births = [span for span in journey.spans if span.name == SUBMISSION and span.text("farside.job") == journey.job_id]
-    stored = _stored(births)
+    stored = _stored(journey.births)
     if stored is None:
         return []
     start_ns, span = stored
-    source = span.text("farside.source")
-    service = source_of(span)[0] if source.startswith(SOURCE_PREFIX) else source
-    return [
-        Row(start_ns, max(start_ns, span.start_ns), service, "", SUBMIT, SUBMIT, trace_id=span.ref.trace_id, spans=0)
-    ]
+    service = source_of(span)[0] or span.text("farside.source")
+    end_ns, trace_id = max(start_ns, span.start_ns), span.ref.trace_id
+    return [Row(start_ns, end_ns, service, "", SUBMIT, SUBMIT, services=(service,), trace_id=trace_id, spans=0)]
 
 
 def _stored(births: Iterable[Span]) -> tuple[int, Span] | None:

@@ -42,7 +42,12 @@ def span_of(rows: Sequence[Row]) -> tuple[int, int]:
 
 def where(row: Row) -> str:
     """`agent (node-1)`."""
-    return f"{row.service} ({row.node})" if row.node else row.service
+    return place(row.service, row.node)
+
+
+def place(service: str, node: str) -> str:
+    """A service, with its node where it has one."""
+    return f"{service} ({node})" if node else service
 
 
 def told(row: Row) -> str:
@@ -69,7 +74,9 @@ def _bar(row: Row, first: int, end: int, room: int) -> str:
 
 
 def offset(ns: int) -> str:
-    """`+12.345s` after the start, `+2h03m04s` where that is long."""
+    """`+12.345s` after the start, `+2h03m04s` where that is long; a minus where it was before."""
+    if ns < 0:
+        return f"-{offset(-ns).removeprefix('+')}"
     seconds = ns // (NS_PER_MS * S)
     if seconds >= HOUR // S:
         return f"+{seconds // 3600}h{seconds // 60 % 60:02}m{seconds % 60:02}s"

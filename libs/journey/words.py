@@ -2,16 +2,21 @@
 
 from libs.journey.span import Span
 
-SUBMIT, ACCEPT = "submit", "accept"
+SUBMIT, ACCEPT, STOP = "submit", "accept", "stop"
 WINDOWS = "usage windows"
 CLAIM = "claim"
 
 STARTED = "attempts.v1.started.{node}"
+EXITED = "attempts.v1.exited.{node}"
 FINISHED = "jobs.v1.finished.{tenant}"
 RUN = "run attempt"
+RUN_ORDER = "work.v1.run.{node}"
 LOSE = "lose attempt"
 RESTORE = "restore checkpoint"
 NOTHING_TO_RESTORE = "no checkpoint to restore"
+
+# Ends of an attempt that are no error.
+COMPLETED, STOPPED = "completed", "stopped"
 
 STEPS = {
     "place job": "place",
@@ -35,7 +40,7 @@ MESSAGES = {
     "jobs.v1.cancel.{tenant}": "cancel",
     "jobs.v1.unreachable.{tenant}": "unreachable",
     FINISHED: "finish",
-    "work.v1.stop.{node}": "stop",
+    "work.v1.stop.{node}": STOP,
     "attempts.v1.unsaved.{node}": "save failed",
     "attempts.v1.hung.{node}": "hung",
     "checkpoints.v1.failed.{tenant}": "checkpoint failed",

@@ -21,6 +21,7 @@ ROW = {
     "duration_ms": float,
     "service": str,
     "node": str,
+    "member": str,
     "name": str,
     "words": str,
     "services": list,
@@ -81,7 +82,10 @@ def test_people_see_a_waterfall(stack: Path) -> None:
     assert "run attempt 1 [killed]" in result.stdout
     assert "of 7 services" in result.stderr
     assert "orphans 0; parent killed 1; redeliveries 1" in result.stderr
-    assert "parent killed: process attempts.v1.saved.{node} (checkpoint)" in result.stderr
+    killed = (
+        "parent killed: process attempts.v1.saved.{node} (checkpoint): died with agent (node-1), pid 11, last active"
+    )
+    assert f"{killed} at +5.012s" in result.stderr
 
 
 def test_programs_get_json(stack: Path) -> None:
@@ -89,7 +93,10 @@ def test_programs_get_json(stack: Path) -> None:
     assert shape(document) == DOCUMENT
     assert {json.dumps(sorted(row)) for row in document["rows"]} == {json.dumps(sorted(ROW))}
     assert all(shape(row) == ROW for row in document["rows"])
-    assert [shape(span) for span in document["parent_killed"]] == [SPAN]
+    [span] = document["parent_killed"]
+    assert shape(span) == {**SPAN, "died_with": dict}
+    last_active = "2026-03-01T12:00:05.012000Z"
+    assert span["died_with"] == {"service": "agent", "node": "node-1", "pid": 11, "last_active": last_active}
     assert document["job_id"] == JOB
     assert document["orphans"] == document["open"] == []
     assert [row["words"] for row in document["rows"]][:3] == ["submit", "accept", "place"]
@@ -141,11 +148,29 @@ def test_a_stack_whose_supervisor_is_gone_still_has_its_files(stack: Path) -> No
 
 
 def test_the_picture(stack: Path) -> None:
-    file = stack / "pictures" / "journey.png"
+    file = stack / "journey.PNG"
     result = call(JOB, "--stack", stack, "--plot", file)
     assert result.exit_code == 0, result.output
     assert file.read_bytes().startswith(PNG)
     assert f"drawn: {file}" in result.stderr
+
+
+@pytest.mark.parametrize("name", ["journey.xyz", "journey", "journey.pgf", ".png", "nowhere/journey.png"])
+def test_a_picture_that_cannot_be_drawn_is_refused_before_anything_is_read(name: str, stack: Path) -> None:
+    result = call("digits-train", "--stack", stack / "nothing", "--plot", stack / name)
+    assert result.exit_code == USAGE
+    [line] = result.stderr.splitlines()
+    assert line.startswith(f"farside: --plot {stack / name}")
+    assert "nowhere is no folder" in line or ".pdf, .png," in line
+    assert not (stack / name).parent.joinpath("journey.png").exists()
+    assert not (stack / "nowhere").exists()
+
+
+def test_a_picture_that_cannot_be_written_after_all(stack: Path) -> None:
+    (stack / "full.png").symlink_to("/dev/full")
+    result = call(JOB, "--stack", stack, "--plot", stack / "full.png")
+    assert result.exit_code == USAGE
+    assert "full.png could not be written (No space left on device): name another file" in result.stderr
 
 
 def test_without_matplotlib_the_picture_says_what_is_missing(stack: Path, monkeypatch: pytest.MonkeyPatch) -> None:
