@@ -12,14 +12,14 @@ from libs.cli import picture
 from libs.journey import Row, waterfall
 
 WIDTH_INCHES, ROW_INCHES, FRAME_INCHES = 13.0, 0.24, 1.6
-MAX_ROWS, LONGEST_WORDS, LONGEST_NODES, LEGEND_COLUMNS = 400, 60, 40, 9
+MAX_ROWS, LONGEST_WORDS, LONGEST_NODES, LEGEND_COLUMNS = 400, 60, 40, 8
 NS = 1e9
 # Below this part of the axis a bar could not be seen; a mark stands there as well.
 VISIBLE = 0.004
-GAP = 0.006
+GAP = 0.009
 ERROR, GREY = "#c8322b", "#444444"
 # Red is for errors.
-NOT_RED = (0, 1, 2, 4, 5, 6, 7, 8, 9)
+NOT_RED = ("#1f77b4", "#ff7f0e", "#2ca02c", "#9467bd", "#8c564b", "#e377c2", "#7f7f7f", "#bcbd22", "#17becf", "#222222")
 # The axis counts in the largest unit of which it shows at least this many.
 UNITS, AT_LEAST = (("hours", 3600.0), ("minutes", 60.0), ("seconds", 1.0)), 3
 
@@ -27,6 +27,13 @@ UNITS, AT_LEAST = (("hours", 3600.0), ("minutes", 60.0), ("seconds", 1.0)), 3
 def draw(job_id: str, rows: Sequence[Row], file: Path) -> None:
     """Write the picture; of more than MAX_ROWS rows the first ones."""
     mpl.use("Agg")
+    figure = figure_of(job_id, rows)
+    picture.save(figure, file)
+    plt.close(figure)
+
+
+def figure_of(job_id: str, rows: Sequence[Row]) -> Any:
+    """The picture as a figure of matplotlib."""
     shown = rows[:MAX_ROWS]
     subplots: Any = plt.subplots  # matplotlib's types leave most of its arguments open
     height = FRAME_INCHES + ROW_INCHES * len(shown)
@@ -34,25 +41,22 @@ def draw(job_id: str, rows: Sequence[Row], file: Path) -> None:
     palette = colours(shown)
     labels = _bars(axes, shown, palette)
     patches = [Patch(color=colour, label=service) for service, colour in palette.items()]
-    columns = min(LEGEND_COLUMNS, max(1, len(patches)))
-    figure.legend(handles=patches, loc="outside lower center", ncols=columns, fontsize=8, frameon=False)
+    figure.legend(handles=patches, loc="outside lower center", ncols=LEGEND_COLUMNS, fontsize=8, frameon=False)
     part = f" (the first {len(shown)} of {len(rows)} rows)" if len(shown) < len(rows) else ""
     axes.set_title(f"Journey of job {job_id}{part}", fontsize=11, fontweight="bold", loc="left")
     figure.draw_without_rendering()
     for label, bar in labels:
         _move_into(axes, label, bar)
-    picture.save(figure, file)
-    plt.close(figure)
+    return figure
 
 
-def colours(rows: Sequence[Row]) -> dict[str, Any]:
+def colours(rows: Sequence[Row]) -> dict[str, str]:
     """A colour for each service, in order of their names."""
-    palette: Any = mpl.colormaps["tab10"]
     services = enumerate(sorted({row.service for row in rows}))
-    return {service: palette(NOT_RED[index % len(NOT_RED)]) for index, service in services}
+    return {service: NOT_RED[index % len(NOT_RED)] for index, service in services}
 
 
-def _bars(axes: Any, rows: Sequence[Row], palette: dict[str, Any]) -> list[tuple[Any, tuple[float, float]]]:
+def _bars(axes: Any, rows: Sequence[Row], palette: dict[str, str]) -> list[tuple[Any, tuple[float, float]]]:
     """The bars; returned are their labels, each with start and end of its bar."""
     first, end = waterfall.span_of(rows) if rows else (0, 1)
     unit, seconds = _unit(max(1, end - first) / NS)

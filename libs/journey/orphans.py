@@ -54,9 +54,9 @@ def _not_long_before(process: Process, span: Span) -> bool:
 
 
 def _likeness(process: Process, span: Span) -> tuple[int, int, str]:
-    """Lowest for the process that most likely had the parent: the nearest that the span points to, killed last."""
+    """Lowest for the process that most likely had the parent: what the span points to first, killed nearest to it."""
     origin = process.origin
-    return (_pointed_to(span).index((origin.service, origin.node)), -process.last_ns, str(origin))
+    return (_pointed_to(span).index((origin.service, origin.node)), abs(process.last_ns - span.start_ns), str(origin))
 
 
 def _pointed_to(span: Span) -> list[tuple[str, str]]:

@@ -15,7 +15,19 @@ from libs.journey.orphans import source_of
 from libs.journey.row import Row
 from libs.journey.span import Ref, Span
 from libs.journey.unfinished import node_of, unfinished
-from libs.journey.words import CLAIM, COMPLETED, RUN, RUN_ORDER, STARTED, STOP, STOPPED, SUBMIT, WINDOWS, words_of
+from libs.journey.words import (
+    CLAIM,
+    COMPLETED,
+    RUN,
+    RUN_ORDER,
+    STARTED,
+    STOP,
+    STOP_ORDER,
+    STOPPED,
+    SUBMIT,
+    WINDOWS,
+    words_of,
+)
 
 VERBS = ("publish", "process", "ask", "answer")
 
@@ -150,7 +162,7 @@ def _row(draft: _Draft, journey: Journey, counts: Mapping[tuple[str, str], int])
 
 def _stopped(draft: _Draft, first: Span, journey: Journey) -> str:
     """Which attempt was told to stop, as its agent knew, else the newest that had come to that node before."""
-    heard = [span for span in draft.spans if span.ref in draft.own and span.text("farside.attempt")]
+    heard = [span for span in draft.spans if span.name == f"process {STOP_ORDER}" and span.text("farside.attempt")]
     came = [
         span
         for span in journey.spans

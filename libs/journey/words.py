@@ -10,7 +10,7 @@ STARTED = "attempts.v1.started.{node}"
 EXITED = "attempts.v1.exited.{node}"
 FINISHED = "jobs.v1.finished.{tenant}"
 RUN = "run attempt"
-RUN_ORDER = "work.v1.run.{node}"
+RUN_ORDER, STOP_ORDER = "work.v1.run.{node}", "work.v1.stop.{node}"
 LOSE = "lose attempt"
 RESTORE = "restore checkpoint"
 NOTHING_TO_RESTORE = "no checkpoint to restore"
@@ -40,7 +40,7 @@ MESSAGES = {
     "jobs.v1.cancel.{tenant}": "cancel",
     "jobs.v1.unreachable.{tenant}": "unreachable",
     FINISHED: "finish",
-    "work.v1.stop.{node}": STOP,
+    STOP_ORDER: STOP,
     "attempts.v1.unsaved.{node}": "save failed",
     "attempts.v1.hung.{node}": "hung",
     "checkpoints.v1.failed.{tenant}": "checkpoint failed",

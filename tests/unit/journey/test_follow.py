@@ -239,3 +239,27 @@ def test_a_big_folder_is_read_in_seconds(tmp_path: Path) -> None:
     assert perf_counter() - began < 20
     assert journey.spans == alone.spans
     assert waterfall.lines(rows(journey), 100)
+
+
+def test_a_service_that_submitted_the_job_took_part_whether_it_writes_spans_or_not(stack: Stack) -> None:
+    scheduler = stack.writer("scheduler")
+    scheduler.span("process jobs.v1.submit.{tenant}", 1, job=JOB, source="/farside/cli", stored_at=at(1).isoformat())
+    journey = read(stack.folder)
+    assert journey.services == ("cli", "scheduler")
+    assert {row.service for row in rows(journey)} == {"cli", "scheduler"}
+
+
+def test_the_process_that_most_likely_had_the_parent_is_named(stack: Stack) -> None:
+    """Where the message came from goes before where it was taken, and of several that were killed there the nearest."""
+    scheduler = stack.writer("scheduler")
+    life = stories.submit(scheduler, 1)
+    for pid, last in ((8, 4), (9, 5)):
+        agent = stack.writer("agent", "node-1", pid)
+        lost = agent.span("publish attempts.v1.progressed.{node}", last, lost=True, parent=life)
+        agent.span("measure usage", last, 0)
+        agent.kill()
+        source = "/farside/agent/node-1"
+        scheduler.span("process attempts.v1.progressed.{node}", last + 0.1, parent=lost, job=JOB, source=source)
+    scheduler.kill()
+    killed = read(stack.folder).killed
+    assert [(process.origin.service, process.origin.pid) for process in killed.values()] == [("agent", 8), ("agent", 9)]

@@ -202,3 +202,7 @@ def test_every_width(width: int, tmp_path: Path) -> None:
 )
 def test_durations(ms: float, text: str) -> None:
     assert waterfall.duration(ms) == text
+
+
+def test_before_the_start() -> None:
+    assert waterfall.offset(-1_500_000_000) == "-1.500s"
