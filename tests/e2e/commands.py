@@ -26,12 +26,14 @@ def using(directory: Path) -> dict[int, str]:
     found: dict[int, str] = {}
     for process in psutil.process_iter():
         try:
-            words = [*process.cmdline(), process.cwd(), *process.environ().values()]
+            command = process.cmdline()
+            words = [*command, process.cwd(), *process.environ().values()]
             words += [file.path for file in process.open_files()]
+            name = " ".join(command) or process.name()
         except (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
             continue
         if process.pid != os.getpid() and any(str(directory) in word for word in words):
-            found[process.pid] = " ".join(process.cmdline()) or process.name()
+            found[process.pid] = name
     return found
 
 
