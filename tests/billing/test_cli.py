@@ -33,12 +33,13 @@ async def test_the_lines_visibly_add_up(billing: Billing) -> None:
     await a_bill(billing, "lines")
     ran = await farside(billing.stage, "bill", "show", "lines-0001", "--lines")
     assert (ran.status, ran.err) == (0, "")
-    *lines, total = [line for line in ran.out.splitlines() if re.search(r" \d+\.\d{6}  \d+\.\d\d$", line)]
+    *lines, total = [line for line in ran.out.splitlines() if re.search(r" \d+\.\d{6} +\d+\.\d\d$", line)]
     columns = [[Decimal(part) for part in line.split()[-2:]] for line in (*lines, total)]
     assert columns[-1] == [sum(column) for column in zip(*columns[:-1], strict=True)]
     assert columns[-1] == [Decimal("0.999999"), Decimal("1.00")]
     assert [line.split()[1] for line in lines] == ["one", "three", "two"]
     assert all("1.000000  GPU hour  0.333333" in line for line in lines)
+    assert [line.split()[4] for line in lines] == [f"{START + hour * HOUR:%Y-%m-%dT%HZ}" for hour in (0, 2, 1)]
 
 
 async def test_an_invoice_is_found_by_number_id_and_beginning(billing: Billing) -> None:

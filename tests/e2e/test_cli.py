@@ -1,5 +1,6 @@
 """Everyday commands against a running stack, as a person types them: what they print and how they end."""
 
+import http.client
 import json
 import os
 import subprocess
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from contracts.registry import SERVICES
 from libs.cli.main import cli
 from libs.kit.ids import new_id
 from tests.waiting import until_sync
@@ -308,3 +310,22 @@ def test_the_plain_publisher_submits_by_the_schema(farside: Shell, tmp_path: Pat
     assert farside("job", "watch", job["job_id"]).status == 0
     file.write_text(json.dumps({**job, "kind": "nonsense"}))
     assert subprocess.run(publish, check=False, capture_output=True).returncode != 0
+
+
+def test_status_says_where_the_metrics_of_each_process_are(farside: Shell) -> None:
+    parts = farside("status", "--json").json()["parts"]
+    told = {part["name"]: part["detail"].partition("metrics at ")[2] for part in parts}
+    with_metrics = {name for name, address in told.items() if address}
+    assert with_metrics == {*SERVICES, "central-1", "central-2", "remote-1", "remote-2"}
+    for address in (told["metering"], told["remote-1"]):
+        connection = http.client.HTTPConnection(address, timeout=WAIT_S)
+        connection.request("GET", "/metrics")
+        assert "farside_build_info{" in connection.getresponse().read().decode()
+        connection.close()
+
+
+def test_a_closing_for_a_name_that_never_used_anything_says_so(farside: Shell) -> None:
+    done = farside("bill", "close", "--tenant", "nosuch")
+    assert (done.status, done.out) == (0, "")
+    assert "closing 1 of nosuch: 0 samples" in done.err
+    assert "nothing billable was ever measured for tenant nosuch" in done.err
