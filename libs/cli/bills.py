@@ -242,7 +242,7 @@ def _print_findings(findings: Findings) -> None:
         click.echo(f"{each.what}: {each.where}\n  expected {each.expected}\n  found    {each.found}")
     if findings.unreplayed:
         windows = words.count(len(findings.unreplayed), "window")
-        output.note(f"{windows} older than the stream, which could not be replayed:")
+        output.note(f"{windows} could not be replayed, being older than the stream:")
         for window in findings.unreplayed:
             output.note(f"  {window}")
 

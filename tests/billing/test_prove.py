@@ -186,6 +186,9 @@ async def test_a_row_altered_in_billing_s_roll_ups_is_found(books: Books, billin
 async def test_nothing_used_makes_no_invoice(books: Books) -> None:
     ran = await farside(books.stage, "bill", "close", "--tenant", "idle", "--json")
     assert (ran.status, ran.data["invoice"], ran.data["closing"]["samples"]) == (0, None, 0)
+    assert "nothing billable was ever measured for tenant idle" in ran.err
+    ran = await farside(books.stage, "bill", "close", "--tenant", "idle")
+    assert (ran.status, ran.out) == (0, "")
     assert "nothing was used since the last closing: no invoice is made" in ran.err
 
 
@@ -209,4 +212,4 @@ async def test_windows_that_the_stream_has_lost_are_told(books: Books) -> None:
     findings = await prove(books, invoice)
     assert (findings.ok, findings.measured, len(findings.unreplayed)) == (True, 0, 16)
     ran = await farside(books.stage, "bill", "verify", "gone-0001")
-    assert "16 windows are older than the stream and could not be replayed" in ran.err
+    assert "16 windows could not be replayed, being older than the stream" in ran.err
