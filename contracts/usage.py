@@ -222,10 +222,19 @@ class SamplesQuery(Model):
     limit: Annotated[int, Field(ge=1, le=500)] = 500
 
 
+class SampleOrigin(Model):
+    """What metering keeps beside a sample, as it stands: the node that measured it, its tier, and its closing."""
+
+    node: Text
+    tier: Text
+    close_id: Text | None = None
+
+
 class SamplesPage(Model):
-    """`cursor` is None on the last page."""
+    """`origins` goes with `rows`, one for each. `cursor` is None on the last page."""
 
     rows: list[UsageRow]
+    origins: list[SampleOrigin]
     cursor: Cursor | None = None
 
 

@@ -6,6 +6,19 @@ its own reading of rate cards and its own arithmetic, in fractions, so that a mi
 
 from libs.audit.check import check
 from libs.audit.findings import Difference, Findings, reference
-from libs.audit.gathered import Dossier, Identity, Replay, identity
+from libs.audit.gathered import Dossier, Elsewhere, Identity, Placement, Published, Reach, Replay, identity
 
-__all__ = ["Difference", "Dossier", "Findings", "Identity", "Replay", "check", "identity", "reference"]
+__all__ = [
+    "Difference",
+    "Dossier",
+    "Elsewhere",
+    "Findings",
+    "Identity",
+    "Placement",
+    "Published",
+    "Reach",
+    "Replay",
+    "check",
+    "identity",
+    "reference",
+]

@@ -22,8 +22,9 @@ class Findings(BaseModel):
     """The result for one invoice; of the differences the first MAX_DIFFERENCES are shown, `differing` counts all.
 
     `measured` of its `samples` were found as they are among the measured messages. `unreplayed` names windows that the
-    stream no longer reaches back to. `later` counts rows measured before the cutoff that metering holds as billable and
-    that are in no closing up to this one: their attempt was heard of late.
+    stream no longer reaches back to, `unchecked` says what else could not be checked, and why. `later` counts rows
+    measured before the cutoff that metering holds as billable and that are in no closing yet: their attempt was heard
+    of late. `billed_later` counts those of them that a later closing has taken.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -37,7 +38,9 @@ class Findings(BaseModel):
     differences: list[Difference]
     differing: int
     unreplayed: list[str]
+    unchecked: list[str]
     later: int
+    billed_later: int
 
     @computed_field
     @property

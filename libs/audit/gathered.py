@@ -6,9 +6,12 @@ from datetime import datetime
 from typing import TypeAlias
 
 from contracts.invoices import Invoice, InvoiceLine
-from contracts.usage import UsageMeasured, UsageRolledUp, UsageRow
+from contracts.jobs import Member
+from contracts.usage import SampleOrigin, UsageMeasured, UsagePeriodClosed, UsageRolledUp, UsageRow
+from libs.audit.findings import Difference
 
 Identity: TypeAlias = tuple[str, int, int, int, str, datetime]
+Attempt: TypeAlias = tuple[str, int]
 
 MAX_UNEXPLAINED = 10_000
 
@@ -33,20 +36,31 @@ class Extract:
     fault: str | None = None
 
 
+@dataclass(frozen=True)
+class Elsewhere:
+    """A sample in an extract of another closing of the tenant; `later` when that closing is after the invoice's."""
+
+    row: UsageRow
+    rollup_id: str
+    close_id: str
+    later: bool
+
+
 @dataclass
 class Replay:
     """Takes each measured message and keeps what it says of one tenant up to a cutoff.
 
-    `billed` are the samples of the invoice, `earlier` those of earlier closings, `refused` the rows that metering keeps
-    and does not bill.
+    `billed` are the samples of the invoice, `others` those of other closings, `refused` the rows that metering keeps
+    and does not bill. `nodes` names who measured each sample that was found as it is billed.
     """
 
     tenant: str
     cutoff: datetime
     billed: Mapping[Identity, UsageRow]
-    earlier: Mapping[Identity, UsageRow]
+    others: Mapping[Identity, Sequence[Elsewhere]]
     refused: frozenset[UsageRow]
-    seen: set[Identity] = field(default_factory=set[Identity])
+    nodes: dict[Identity, set[str]] = field(default_factory=dict[Identity, set[str]])
+    billed_later: set[Identity] = field(default_factory=set[Identity])
     unexplained: list[UsageRow] = field(default_factory=list[UsageRow])
 
     def add(self, message: UsageMeasured, stored_at: datetime) -> None:
@@ -55,32 +69,68 @@ class Replay:
             return
         for row in message.rows:
             if row.tenant == self.tenant:
-                self._add(row)
+                self._add(row, message.node)
 
-    def _add(self, row: UsageRow) -> None:
+    def _add(self, row: UsageRow, node: str) -> None:
         key = identity(row)
         if self.billed.get(key) == row:
-            self.seen.add(key)
-        elif self.earlier.get(key) != row and row not in self.refused and len(self.unexplained) < MAX_UNEXPLAINED:
+            self.nodes.setdefault(key, set()).add(node)
+            return
+        found = [other for other in self.others.get(key, ()) if other.row == row]
+        if found:
+            if all(other.later for other in found):
+                self.billed_later.add(key)
+        elif row not in self.refused and len(self.unexplained) < MAX_UNEXPLAINED:
             self.unexplained.append(row)
+
+
+@dataclass(frozen=True)
+class Placement:
+    """An attempt as the scheduler placed it."""
+
+    tenant: str
+    members: Mapping[int, Member]
+
+
+@dataclass(frozen=True)
+class Reach:
+    """The time of each stream's first message when earlier ones are gone; None when nothing is."""
+
+    usage: datetime | None = None
+    jobs: datetime | None = None
+    invoices: datetime | None = None
+
+
+@dataclass(frozen=True)
+class Published:
+    """What the streams tell: the invoice as it was issued, its closing with the roll-ups, and placements."""
+
+    issued: Invoice | None
+    closed: UsagePeriodClosed | None
+    rollups: Mapping[str, UsageRolledUp]
+    placements: Mapping[Attempt, Placement]
+    reach: Reach
 
 
 @dataclass(frozen=True)
 class Dossier:
     """Everything about one invoice.
 
-    `rollups` are metering's as it tells them now, `published` those of the stream, `raw` metering's samples by roll-up,
-    `held` what metering holds of the unexplained rows' jobs. `reach` is the time of the stream's first message when
-    earlier ones are gone.
+    `lines` are None when billing cannot tell them. `rollups` are metering's as it tells them now, `raw` its samples by
+    roll-up (without those it cannot tell) and `origins` what it keeps beside them, `held` what it holds of the
+    unexplained rows' jobs. `faults` are differences that showed while all this was gathered, `unchecked` what could not
+    be looked at, in words.
     """
 
     invoice: Invoice
-    lines: Sequence[InvoiceLine]
+    lines: Sequence[InvoiceLine] | None
     card_text: str
     rollups: Sequence[UsageRolledUp]
-    published: Mapping[str, UsageRolledUp]
+    published: Published
     extracts: Mapping[str, Extract]
     raw: Mapping[str, Sequence[UsageRow]]
+    origins: Mapping[Identity, SampleOrigin]
     replay: Replay
     held: frozenset[UsageRow]
-    reach: datetime | None
+    faults: Sequence[Difference] = ()
+    unchecked: Sequence[str] = ()

@@ -235,6 +235,12 @@ def _print_findings(findings: Findings) -> None:
                 if findings.later
                 else "",
             ),
+            (
+                "billed later",
+                f"{words.count(findings.billed_later, 'row')} measured in time, heard of late, in a later closing"
+                if findings.billed_later
+                else "",
+            ),
             ("verdict", "ok" if findings.ok else words.count(findings.differing, "difference")),
         ]
     )
@@ -245,6 +251,8 @@ def _print_findings(findings: Findings) -> None:
         output.note(f"{windows} could not be replayed, being older than the stream:")
         for window in findings.unreplayed:
             output.note(f"  {window}")
+    for each in findings.unchecked:
+        output.note(f"could not be checked: {each}")
 
 
 def money(invoice: Invoice) -> str:

@@ -1,35 +1,75 @@
 """Gathering what proves an invoice, for libs.audit: from the object store, from the stream and from the services."""
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable, Iterable
-from contextlib import aclosing
-from datetime import UTC, datetime
+from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from nats.errors import Error as NatsError
-
 from contracts import registry
+from contracts.base import Model
 from contracts.invoices import Invoice, InvoiceLine, InvoicesQuery, LinesQuery
-from contracts.registry import NO_KEY
-from contracts.usage import RefusedQuery, RollUpsQuery, SamplesQuery, UsageMeasured, UsageRolledUp, UsageRow
-from libs.audit import Dossier, Findings, Identity, Replay, check, identity, reference
+from contracts.registry import NO_KEY, Request
+from contracts.requests import ProblemCode
+from contracts.usage import (
+    RefusedQuery,
+    RollUpsQuery,
+    SampleOrigin,
+    SamplesQuery,
+    UsagePeriodClosed,
+    UsageRolledUp,
+    UsageRow,
+)
+from libs.audit import (
+    Difference,
+    Dossier,
+    Elsewhere,
+    Findings,
+    Identity,
+    Published,
+    Replay,
+    check,
+    identity,
+    reference,
+)
+from libs.audit.check import AHEAD
 from libs.audit.extracts import read_extract
 from libs.audit.gathered import Extract
-from libs.bus.errors import BusError
-from libs.bus.reader import Reader
+from libs.bus.errors import Problem
 from libs.cli import output, words
 from libs.cli.errors import CliError, FileError, UnreachableError
 from libs.cli.session import Session
+from libs.cli.streams import Say, Streams
 from libs.objects import AsyncStore, ObjectsError, UnavailableError, digest_of
 
 T = TypeVar("T")
 P = TypeVar("P", bound="Page")
-Say = Callable[[str], None]
+M = TypeVar("M", bound=Model)
+R = TypeVar("R", bound=Model)
 
 MAX_PAGES = 100_000
 AT_ONCE = 8
-TELL_EVERY = 10_000
+_ASIDE = re.compile(r"For further information visit \S+|[\w.]+ failed: ValidationError:|\d+ validation errors? for")
+_INPUT = re.compile(r"\[type=\w+, input_value=(.*?), input_type=\w+\]")
+
+
+class InvalidRowsError(CliError):
+    """A service keeps a value that the contract does not allow, and so cannot tell what was asked."""
+
+
+async def told_by(session: Session, request: Request[M, R], body: M, key: str) -> R:
+    """What a service tells. Raises InvalidRowsError when it cannot, for what it keeps breaks the contract."""
+    try:
+        return await session.ask(request, body, key=key)
+    except UnreachableError as error:
+        problem = error.__context__
+        if isinstance(problem, Problem) and problem.code is ProblemCode.INTERNAL and _ASIDE.search(problem.message):
+            shown = " ".join(_INPUT.sub(r"(it is \1)", _ASIDE.sub("", problem.message)).split())
+            msg = f"{request.service} keeps what the contract of {request.id} does not allow: {shown}"
+            raise InvalidRowsError(msg) from None
+        raise
 
 
 class Page(Protocol):
@@ -60,7 +100,7 @@ async def invoice_lines(session: Session, invoice: Invoice) -> tuple[list[Invoic
     cursor: str | None = None
     for _ in range(MAX_PAGES):
         query = LinesQuery(invoice_id=invoice.invoice_id, cursor=cursor)
-        page = await session.ask(registry.QUERY_LINES, query, key=invoice.tenant)
+        page = await told_by(session, registry.QUERY_LINES, query, invoice.tenant)
         texts += [page.rate_card_text] if page.rate_card_text is not None else []
         lines += page.lines
         cursor = page.cursor
@@ -92,6 +132,20 @@ async def verify(
     return await _Gathering(session, invoice, say).findings(card_text)
 
 
+@dataclass(frozen=True)
+class _Others:
+    """Which roll-ups of other closings matter: those of the invoice's own hours, and those that the stream measures."""
+
+    cutoff: datetime
+    own: list[UsageRolledUp]
+    reach: datetime | None
+
+    def needs(self, rollup: UsageRolledUp) -> bool:
+        """Whether it may hold a sample of the invoice, or a row that was measured up to its cutoff."""
+        measured = self.reach is None or rollup.hour >= self.reach.replace(minute=0, second=0, microsecond=0)
+        return rollup.hour in {each.hour for each in self.own} or (measured and rollup.hour <= self.cutoff + AHEAD)
+
+
 class _Gathering:
     """One invoice's dossier while it is put together."""
 
@@ -100,49 +154,107 @@ class _Gathering:
         self._invoice = invoice
         self._tenant = invoice.tenant
         self._say = say
+        self._streams = Streams(session, invoice.tenant, say)
+        self._faults: list[Difference] = []
+        self._unchecked: list[str] = []
 
     async def findings(self, card_text: str | None) -> Findings:
-        invoice = self._invoice
-        lines, kept_text = await invoice_lines(self._session, invoice)
-        rollups = await self._rollups(invoice.close_id)
+        invoice, reach = self._invoice, await self._streams.reach()
+        lines, kept_text = await self._allowed("billing's lines", invoice_lines(self._session, invoice)) or (None, "")
+        closed, told = await self._streams.closings()
+        own = {rollup_id: rollup for rollup_id, rollup in told.items() if rollup.close_id == invoice.close_id}
+        kept = await self._allowed("metering's roll-ups", self._rollups(invoice.close_id))
+        rollups = [*own.values()] if kept is None else kept
         self._say(f"{words.count(len(rollups), 'roll-up')}: fetching the extracts and metering's samples")
         extracts = await self._extracts(rollups)
-        raw = {rollup.rollup_id: await self._samples(rollup_id=rollup.rollup_id) for rollup in rollups}
-        reach = await self._reach()
+        raw, origins = await self._raw(rollups)
+        closing = closed.get(invoice.close_id)
+        others = _Others(invoice.cutoff if closing is None else closing.cutoff, rollups, reach.usage)
+        replay = await self._replay(extracts, others, await self._elsewhere(others, closed, told))
+        issued = await self._streams.issued(invoice.invoice_id)
+        placements = await self._streams.placements({key[0] for key in replay.billed})
+        return check(
+            Dossier(
+                invoice=invoice,
+                lines=lines,
+                card_text=kept_text if card_text is None else card_text,
+                rollups=rollups,
+                published=Published(issued, closing, own, placements, reach),
+                extracts=extracts,
+                raw=raw,
+                origins=origins,
+                replay=replay,
+                held=await self._held(replay),
+                faults=self._faults,
+                unchecked=self._unchecked,
+            )
+        )
+
+    async def _replay(
+        self, extracts: dict[str, Extract], others: _Others, elsewhere: dict[Identity, list[Elsewhere]]
+    ) -> Replay:
         replay = Replay(
             tenant=self._tenant,
-            cutoff=invoice.cutoff,
-            billed=_by_identity(extracts.values()),
-            earlier=await self._earlier(reach),
-            refused=frozenset(await self._refused()),
+            cutoff=others.cutoff,
+            billed={identity(row): row for extract in extracts.values() for row in extract.rows},
+            others=elsewhere,
+            refused=frozenset(await self._allowed("metering's refused rows", self._refused()) or ()),
         )
-        published = await self._replay(replay)
-        jobs = {row.job_id for row in replay.unexplained}
-        held = [row for job_id in sorted(jobs) for row in await self._samples(job_id=job_id)]
-        text = kept_text if card_text is None else card_text
-        return check(Dossier(invoice, lines, text, rollups, published, extracts, raw, replay, frozenset(held), reach))
+        await self._streams.measured(replay)
+        return replay
+
+    async def _allowed(self, what: str, work: Awaitable[T]) -> T | None:
+        """What a service keeps; None, and a difference, when the contract does not allow a value in it."""
+        try:
+            return await work
+        except InvalidRowsError as error:
+            expected = "values that the contract allows"
+            self._faults.append(Difference(what=what, where="as they stand", expected=expected, found=error.message))
+            return None
+
+    async def _ask(self, request: Request[M, R], body: M) -> R:
+        return await told_by(self._session, request, body, self._tenant)
 
     async def _rollups(self, close_id: str) -> list[UsageRolledUp]:
         return await every(
-            lambda cursor: self._session.ask(
-                registry.QUERY_ROLLUPS, RollUpsQuery(close_id=close_id, cursor=cursor), key=self._tenant
-            ),
+            lambda cursor: self._ask(registry.QUERY_ROLLUPS, RollUpsQuery(close_id=close_id, cursor=cursor)),
             lambda page: page.rollups,
         )
 
-    async def _samples(self, *, rollup_id: str | None = None, job_id: str | None = None) -> list[UsageRow]:
+    async def _samples(
+        self, *, rollup_id: str | None = None, job_id: str | None = None
+    ) -> list[tuple[UsageRow, SampleOrigin]]:
         return await every(
-            lambda cursor: self._session.ask(
-                registry.QUERY_SAMPLES,
-                SamplesQuery(rollup_id=rollup_id, job_id=job_id, cursor=cursor),
-                key=self._tenant,
+            lambda cursor: self._ask(
+                registry.QUERY_SAMPLES, SamplesQuery(rollup_id=rollup_id, job_id=job_id, cursor=cursor)
             ),
-            lambda page: page.rows,
+            lambda page: zip(page.rows, page.origins, strict=True),
         )
+
+    async def _raw(
+        self, rollups: list[UsageRolledUp]
+    ) -> tuple[dict[str, list[UsageRow]], dict[Identity, SampleOrigin]]:
+        """Metering's samples by roll-up, and what it keeps beside each."""
+        raw, origins = dict[str, list[UsageRow]](), dict[Identity, SampleOrigin]()
+        for rollup in rollups:
+            what = f"metering's samples of roll-up {rollup.rollup_id}"
+            found = await self._allowed(what, self._samples(rollup_id=rollup.rollup_id))
+            if found is not None:
+                raw[rollup.rollup_id] = [row for row, _ in found]
+                origins |= {identity(row): origin for row, origin in found}
+        return raw, origins
+
+    async def _held(self, replay: Replay) -> frozenset[UsageRow]:
+        """What metering holds of the jobs whose rows are not explained."""
+        held: list[UsageRow] = []
+        for job_id in sorted({row.job_id for row in replay.unexplained}):
+            found = await self._allowed(f"metering's samples of job {job_id}", self._samples(job_id=job_id))
+            held += [row for row, _ in found or ()]
+        return frozenset(held)
 
     async def _refused(self) -> list[UsageRow]:
         refused = await every(
-            lambda cursor: self._session.ask(registry.QUERY_REFUSED, RefusedQuery(cursor=cursor), key=self._tenant),
+            lambda cursor: self._ask(registry.QUERY_REFUSED, RefusedQuery(cursor=cursor)),
             lambda page: page.rows,
         )
         return [each.row for each in refused]
@@ -158,64 +270,38 @@ class _Gathering:
             found = await asyncio.gather(*(fetch(rollup) for rollup in rollups))
         return {rollup.rollup_id: extract for rollup, extract in zip(rollups, found, strict=True)}
 
-    async def _earlier(self, reach: datetime | None) -> dict[Identity, UsageRow]:
-        """Samples of the tenant's earlier closings, as far back as the stream reaches."""
-        invoice = self._invoice
-        closes: list[str] = []
-        cursor: str | None = None
-        for _ in range(MAX_PAGES):
-            page = await self._session.ask(registry.QUERY_INVOICES, InvoicesQuery(cursor=cursor), key=self._tenant)
-            closes += [each.close_id for each in page.invoices if each.cutoff < invoice.cutoff]
-            closes += [each.close_id for each in page.held if each.period_end <= invoice.period_start]
-            cursor = page.cursor
-            if cursor is None:
-                break
-        rollups = [rollup for close_id in closes for rollup in await self._rollups(close_id)]
-        since = None if reach is None else reach.replace(minute=0, second=0, microsecond=0)
-        extracts = await self._extracts([rollup for rollup in rollups if since is None or rollup.hour >= since])
-        return _by_identity(extracts.values())
+    async def _elsewhere(
+        self, others: _Others, closed: dict[str, UsagePeriodClosed], told: dict[str, UsageRolledUp]
+    ) -> dict[Identity, list[Elsewhere]]:
+        """Samples of the tenant's other closings, as far as roll-ups are listed or published."""
+        ends = {close_id: closing.cutoff for close_id, closing in closed.items()}
+        rollups = dict(told)
+        for close_id, end in (await self._allowed("billing's invoices", self._closings()) or {}).items():
+            ends.setdefault(close_id, end)
+            if (
+                close_id not in closed
+                or sum(one.close_id == close_id for one in told.values()) < closed[close_id].rollups
+            ):
+                listed = await self._allowed(f"metering's roll-ups of closing {close_id}", self._rollups(close_id))
+                rollups = {rollup.rollup_id: rollup for rollup in listed or ()} | rollups
+        wanted = [each for each in rollups.values() if each.close_id != self._invoice.close_id and others.needs(each)]
+        found: dict[Identity, list[Elsewhere]] = {}
+        for rollup_id, extract in (await self._extracts(wanted)).items():
+            close_id = rollups[rollup_id].close_id
+            later = ends.get(close_id, others.cutoff) > others.cutoff
+            if extract.fault is not None:
+                self._unchecked.append(f"the samples of closing {close_id}, roll-up {rollup_id}: {extract.fault}")
+            for row in extract.rows:
+                found.setdefault(identity(row), []).append(Elsewhere(row, rollup_id, close_id, later))
+        return found
 
-    async def _reach(self) -> datetime | None:
-        """When the stream's first message was stored, if there were others before it."""
-        js, name = self._session.client.js, registry.USAGE.name
-        try:
-            state = (await js.stream_info(name)).state
-            if state.first_seq <= 1:
-                return None
-            if state.messages == 0:
-                return datetime.now(UTC)
-            return (await js.get_msg(name, seq=state.first_seq, direct=True)).time
-        except (NatsError, TimeoutError) as error:
-            msg = f"stream {name} cannot be read ({error!r}): `farside provision` makes it"
-            raise UnreachableError(msg) from None
-
-    async def _replay(self, replay: Replay) -> dict[str, UsageRolledUp]:
-        """Feed every measured message that is there to `replay`; returns the roll-ups that were published."""
-        client, taken = self._session.client, 0
-        published: dict[str, UsageRolledUp] = {}
-        messages = [registry.USAGE_MEASURED, registry.USAGE_ROLLED_UP]
-        reader = Reader(client.connection, client.js, client.address.domain, messages, ["*"], "all")
-        self._say(f"replaying the stream {registry.USAGE.name}")
-        try:
-            async with aclosing(reader.replay()) as events:
-                async for event in events:
-                    if isinstance(event.body, UsageMeasured):
-                        assert event.delivery is not None
-                        replay.add(event.body, event.delivery.stored_at)
-                        taken += 1
-                        if taken % TELL_EVERY == 0:
-                            self._say(f"{taken} measured messages replayed")
-                    elif event.key == self._tenant:
-                        published[event.body.rollup_id] = event.body
-        except (BusError, NatsError) as error:
-            msg = f"stream {registry.USAGE.name} cannot be replayed: {error}; `farside status` shows how the bus is"
-            raise UnreachableError(msg) from None
-        self._say(f"{words.count(taken, 'measured message')} replayed to the end")
-        return published
-
-
-def _by_identity(extracts: Iterable[Extract]) -> dict[Identity, UsageRow]:
-    return {identity(row): row for extract in extracts for row in extract.rows}
+    async def _closings(self) -> dict[str, datetime]:
+        """The tenant's closings that billing knows of, and up to when each reaches."""
+        pages = await every(
+            lambda cursor: self._ask(registry.QUERY_INVOICES, InvoicesQuery(cursor=cursor)), lambda page: [page]
+        )
+        held = {each.close_id: each.period_end for page in pages for each in page.held}
+        return held | {each.close_id: each.cutoff for page in pages for each in page.invoices}
 
 
 async def _fetch(store: AsyncStore, uri: str) -> Extract:
@@ -237,7 +323,7 @@ async def find_invoice(session: Session, name: str | None, tenant: str = NO_KEY)
     found = list[Invoice]()
     cursor: str | None = None
     for _ in range(MAX_PAGES):
-        page = await session.ask(registry.QUERY_INVOICES, InvoicesQuery(cursor=cursor), key=tenant)
+        page = await told_by(session, registry.QUERY_INVOICES, InvoicesQuery(cursor=cursor), tenant)
         found += [invoice for invoice in page.invoices if is_named(invoice)]
         cursor = page.cursor
         if cursor is None or (name is None and found):

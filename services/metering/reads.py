@@ -14,6 +14,7 @@ from contracts.usage import (
     RefusedRow,
     RollUpsPage,
     RollUpsQuery,
+    SampleOrigin,
     SamplesPage,
     SamplesQuery,
     Unbilled,
@@ -100,8 +101,10 @@ async def samples(tx: Tx[Connection], call: Call[SamplesQuery]) -> SamplesPage:
         raise Problem(ProblemCode.INVALID, "samples are those of one roll-up or of one job: name rollup_id or job_id")
     after = _key_of(query.cursor)
     rows = await tx.conn.fetch(_SAMPLES, _tenant(call.key), query.rollup_id, query.job_id, *after, query.limit + 1)
-    found = _fitting([to_row(row) for row in rows[: query.limit]])
-    return SamplesPage(rows=found, cursor=_cursor(found[-1]) if len(found) < len(rows) else None)
+    pages = _fitting([SamplesPage(rows=[to_row(row)], origins=[_origin(row)]) for row in rows[: query.limit]])
+    found = [row for page in pages for row in page.rows]
+    origins = [origin for page in pages for origin in page.origins]
+    return SamplesPage(rows=found, origins=origins, cursor=_cursor(found[-1]) if len(found) < len(rows) else None)
 
 
 async def refused(tx: Tx[Connection], call: Call[RefusedQuery]) -> RefusedPage:
@@ -143,6 +146,10 @@ async def _usage(conn: Connection, row: Row) -> AttemptUsage:
         difference_gpu_ms=None if held["held"] is None else sums["gpu_ms"] - held["held"],
         **counted,
     )
+
+
+def _origin(row: Row) -> SampleOrigin:
+    return SampleOrigin(node=row["node"], tier=row["tier"], close_id=row["close_id"])
 
 
 def _refused(row: Row) -> RefusedRow:

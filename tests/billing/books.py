@@ -23,13 +23,14 @@ from contracts.usage import (
     RollUpsPage,
     RollUpsQuery,
     RowFault,
+    SampleOrigin,
     SamplesPage,
     SamplesQuery,
     UsagePeriodClosed,
     UsageRolledUp,
     UsageRow,
 )
-from libs.audit import identity
+from libs.audit import Identity, identity
 from libs.bus import App, Call, SqliteLedger, Tx
 from libs.kit.clock import SystemClock
 from libs.kit.ids import new_id
@@ -47,11 +48,15 @@ def lines_of(rows: list[UsageRow]) -> bytes:
 
 @dataclass
 class Books:
-    """All that metering keeps. `open` are samples in no closing, by tenant; `samples` those of each roll-up."""
+    """All that metering keeps. `open` are samples in no closing, by tenant; `samples` those of each roll-up.
+
+    `origins` are for what a test has altered beside a sample.
+    """
 
     stage: Stage
     open: dict[str, list[UsageRow]] = field(default_factory=lambda: defaultdict(list))
     samples: dict[str, list[UsageRow]] = field(default_factory=dict[str, list[UsageRow]])
+    origins: dict[Identity, SampleOrigin] = field(default_factory=dict[Identity, SampleOrigin])
     refused: list[UsageRow] = field(default_factory=list[UsageRow])
     rollups: dict[str, list[UsageRolledUp]] = field(default_factory=dict[str, list[UsageRolledUp]])
     closings: dict[str, int] = field(default_factory=lambda: defaultdict(int))
@@ -117,7 +122,14 @@ class Books:
     async def answer_samples(self, _: Transaction, call: Call[SamplesQuery]) -> SamplesPage:
         """Five samples a page."""
         found, at = self._found(call.body), int(call.body.cursor or 0)
-        return SamplesPage(rows=found[at : at + 5], cursor=str(at + 5) if at + 5 < len(found) else None)
+        rows = found[at : at + 5]
+        origins = [self.origins.get(identity(row)) or self._origin(row) for row in rows]
+        return SamplesPage(rows=rows, origins=origins, cursor=str(at + 5) if at + 5 < len(found) else None)
+
+    def _origin(self, row: UsageRow) -> SampleOrigin:
+        told = [rollup for rollups in self.rollups.values() for rollup in rollups]
+        closes = [rollup.close_id for rollup in told if row in self.samples[rollup.rollup_id]]
+        return SampleOrigin(node=NODE, tier=Tier.CENTRAL, close_id=closes[0] if closes else None)
 
     def _found(self, query: SamplesQuery) -> list[UsageRow]:
         if query.rollup_id is not None:

@@ -29,11 +29,12 @@ class Job:
     job_id: str = field(default_factory=new_id)
     incarnation: str = field(default_factory=new_id)
 
-    async def place(self) -> None:
-        """Tell that it was placed, an hour before it was measured."""
+    async def place(self, **member: Any) -> None:
+        """Tell that it was placed, an hour before it was measured; `member` are changes to its place."""
         at = (self.start - timedelta(hours=1)).astimezone(UTC).isoformat().replace("+00:00", "Z")
         body: dict[str, Any] = json.loads(EXAMPLE.read_text())["body"]
         body |= {"job_id": self.job_id, "tenant": self.tenant, "submitted_at": at, "updated_at": at}
+        body["attempt"]["members"][0] |= member
         body["spec"] |= {"job_id": self.job_id, "tenant": self.tenant}
         state = JobState.model_validate(body)
         await self.client.publish(

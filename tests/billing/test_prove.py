@@ -11,9 +11,9 @@ from pydantic import SecretStr
 
 from contracts import registry
 from contracts.invoices import Invoice
-from contracts.usage import UsageRow
+from contracts.usage import SampleOrigin, UsageRow
 from deploy.local.ports import free_port
-from libs.audit import Findings
+from libs.audit import Findings, identity
 from libs.cli.errors import FAILED, UNREACHABLE, USAGE
 from libs.cli.place import Place
 from libs.cli.session import Session
@@ -21,7 +21,7 @@ from libs.cli.verify import verify
 from libs.kit.settings import ServiceSettings
 from tests.billing.books import Books, open_books
 from tests.billing.commands import Ran, farside
-from tests.billing.nodes import Job
+from tests.billing.nodes import NODE, Job
 from tests.billing.play import Billing, Closing, write_card
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -38,8 +38,9 @@ def an_hour_ago() -> datetime:
 
 
 async def measured(books: Books, tenant: str, *minutes: int) -> Job:
-    """A job that was measured around the change of an hour, and is in metering's books."""
+    """A job that was placed, was measured around the change of an hour, and is in metering's books."""
     job = Job(books.stage.client, tenant, an_hour_ago())
+    await job.place()
     books.open[tenant] += await job.measure(*(minutes or (-2, -1, 0, 1)))
     return job
 
@@ -183,6 +184,120 @@ async def test_a_row_altered_in_billing_s_roll_ups_is_found(books: Books, billin
     assert named(await prove(books, invoice)) >= {"line's quantity", "line's amount", "total_micro"}
 
 
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("period_start", "period_start - interval '1 hour'"),
+        ("period_end", "period_end + interval '1 second'"),
+        ("cutoff", "cutoff + interval '1 second'"),
+        ("issued_at", "issued_at + interval '1 second'"),
+        ("samples", "samples + 1"),
+        ("number", "number + 40"),
+        ("currency", "'EUR'"),
+    ],
+)
+async def test_a_field_altered_in_billing_s_invoice_is_found(
+    books: Books, billing: Billing, field: str, value: str
+) -> None:
+    tenant = f"field-{field.replace('_', '-')}"
+    await measured(books, tenant)
+    invoice = await close(books, tenant)
+    statement = f"UPDATE invoices SET {field} = {value} WHERE invoice_id = $1"  # noqa: S608 - words of this test
+    await in_billing(billing, "invoices", statement, invoice.invoice_id)
+    [altered] = (await billing.page(tenant)).invoices
+    findings = await prove(books, altered)
+    issued = [each for each in findings.differences if each.where.endswith("invoices.issued")]
+    assert [each.what for each in issued] == [f"invoice's {field}"]
+
+
+async def test_values_that_no_contract_allows_are_told_in_words(books: Books, billing: Billing) -> None:
+    await measured(books, "cloud")
+    invoice = await close(books, "cloud")
+    statement = "UPDATE lines SET tier = 'cloud' WHERE invoice_id = $1 AND line = 1"
+    await in_billing(billing, "lines", statement, invoice.invoice_id)
+    ran = await farside(books.stage, "bill", "verify", "cloud-0001")
+    assert ran.status == FAILED
+    assert "billing's lines: as they stand" in ran.out
+    assert "tier Input should be 'central', 'remote' or 'shared' (it is 'cloud')" in ran.out
+    assert "pydantic" not in ran.out + ran.err
+    statement = "UPDATE invoices SET currency = 'usd' WHERE invoice_id = $1"
+    await in_billing(billing, "invoices", statement, invoice.invoice_id)
+    ran = await farside(books.stage, "bill", "verify", "cloud-0001")
+    await in_billing(billing, "invoices", statement.replace("usd", "USD"), invoice.invoice_id)
+    assert ran.status == FAILED
+    assert "billing keeps what the contract of query.billing.invoices.v1 does not allow" in ran.err
+    assert "(it is 'usd')" in ran.err
+
+
+async def test_a_sample_that_a_second_closing_took_again_is_found_by_both(books: Books) -> None:
+    await measured(books, "double")
+    first = await close(books, "double")
+    books.open["double"] += books.samples[books.rollups[first.close_id][0].rollup_id][:2]
+    second = await close(books, "double")
+    for invoice, when in ((first, "later"), (second, "earlier")):
+        twice = [each for each in (await prove(books, invoice)).differences if each.what == "sample in another closing"]
+        assert len(twice) == 2
+        assert all(f"of the {when} closing" in each.found for each in twice)
+
+
+async def test_what_is_kept_beside_a_sample_and_altered_is_found(books: Books) -> None:
+    await measured(books, "beside")
+    invoice = await close(books, "beside")
+    row = books.samples[books.rollups[invoice.close_id][0].rollup_id][0]
+    for name, value in (("tier", "cloud"), ("node", "remote-1"), ("close_id", None)):
+        kept = SampleOrigin(node=NODE, tier="central", close_id=invoice.close_id)
+        books.origins[identity(row)] = kept.model_copy(update={name: value})
+        assert named(await prove(books, invoice)) == {f"sample's {name}"}
+
+
+async def test_a_tier_other_than_that_of_the_placement_is_found(books: Books) -> None:
+    job = Job(books.stage.client, "tier", an_hour_ago())
+    await job.place(tier="shared")
+    books.open["tier"] += await job.measure(0)
+    invoice = await close(books, "tier")
+    findings = await prove(books, invoice)
+    assert named(findings) == {"roll-up's tiers", "sample's tier"}
+    assert {each.expected.partition(" ")[0] for each in findings.differences} == {"shared"}
+
+
+async def test_node_and_cards_other_than_those_of_the_placement_are_found(books: Books) -> None:
+    job = Job(books.stage.client, "place", an_hour_ago())
+    await job.place(node="remote-1", cards=[0])
+    books.open["place"] += await job.measure(0)
+    assert named(await prove(books, await close(books, "place"))) == {"sample's node", "sample's card"}
+
+
+async def test_an_attempt_that_was_never_placed_is_found(books: Books) -> None:
+    job = Job(books.stage.client, "unplaced", an_hour_ago())
+    books.open["unplaced"] += await job.measure(0)
+    assert named(await prove(books, await close(books, "unplaced"))) == {"attempt that was never placed"}
+
+
+async def test_a_roll_up_altered_in_metering_is_found(books: Books) -> None:
+    await measured(books, "rolled")
+    invoice = await close(books, "rolled")
+    rollups = books.rollups[invoice.close_id]
+    entry = rollups[0].entries[0].model_copy(update={"team": "audio"})
+    rollups[0] = rollups[0].model_copy(update={"entries": [entry, *rollups[0].entries[1:]]})
+    assert "roll-up since it was published" in named(await prove(books, invoice))
+    rollups.pop(0)
+    assert {"roll-up since it was published", "roll-ups"} <= named(await prove(books, invoice))
+
+
+async def test_what_was_heard_of_late_is_awaited_until_a_later_closing_has_it(books: Books) -> None:
+    job = await measured(books, "awaited")
+    late = await job.measure(5)
+    first = await close(books, "awaited")
+    books.open["awaited"] += late
+    findings = await prove(books, first)
+    assert (findings.ok, findings.later, findings.billed_later) == (True, 4, 0)
+    await close(books, "awaited")
+    findings = await prove(books, first)
+    assert (findings.ok, findings.later, findings.billed_later) == (True, 0, 4)
+    ran = await farside(books.stage, "bill", "verify", "awaited-0001")
+    assert "4 rows measured in time, heard of late, in a later closing" in ran.out
+
+
 async def test_nothing_used_makes_no_invoice(books: Books) -> None:
     ran = await farside(books.stage, "bill", "close", "--tenant", "idle", "--json")
     assert (ran.status, ran.data["invoice"], ran.data["closing"]["samples"]) == (0, None, 0)
@@ -211,5 +326,12 @@ async def test_windows_that_the_stream_has_lost_are_told(books: Books) -> None:
     await js.purge_stream(registry.USAGE.name)
     findings = await prove(books, invoice)
     assert (findings.ok, findings.measured, len(findings.unreplayed)) == (True, 0, 16)
+    assert [each.partition(":")[0] for each in findings.unchecked] == [
+        "the closing as it was published",
+        "2 roll-ups as published",
+    ]
+    await js.purge_stream(registry.JOBS.name)
     ran = await farside(books.stage, "bill", "verify", "gone-0001")
+    assert ran.status == 0, ran.out
+    assert "could not be checked: node, cards and tier of job " in ran.err
     assert "16 windows could not be replayed, being older than the stream" in ran.err

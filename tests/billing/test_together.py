@@ -57,10 +57,9 @@ class Metering:
             await connection.close()
 
 
-ALTER_SAMPLE = """
-    UPDATE samples SET quantity = quantity + 1
-    WHERE job_id = $1 AND window_start = $2 AND card = 0 AND item = 'gpu_ms'
-"""
+SET_SAMPLE = "UPDATE samples SET {} WHERE job_id = $1 AND window_start = $2 AND card = 0 AND item = 'gpu_ms'"
+ALTER_SAMPLE = SET_SAMPLE.format("quantity = quantity + 1")
+FREE_SAMPLE = SET_SAMPLE.format("close_id = NULL")
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
@@ -127,3 +126,40 @@ async def test_a_sample_altered_after_the_close_is_found(metering: Metering) -> 
     assert ran.status == FAILED
     assert {each["what"] for each in ran.data["differences"]} == {"sample since the close"}
     assert job.job_id in ran.data["differences"][0]["where"]
+
+
+@pytest.mark.parametrize(
+    ("tenant", "change", "what"),
+    [
+        ("tier", "tier = 'remote'", "sample's tier"),
+        ("no-tier", "tier = 'cloud'", "sample's tier"),
+        ("node", "node = 'remote-1'", "sample's node"),
+        ("freed", "close_id = NULL", "sample's close_id"),
+        ("moved", "rollup_id = NULL", "sample since the close"),
+        ("share", "share_milli = 5000", "metering's samples of roll-up"),
+    ],
+)
+async def test_a_column_of_a_sample_altered_after_the_close_is_found(
+    metering: Metering, tenant: str, change: str, what: str
+) -> None:
+    job = await metering.measured(tenant)
+    assert (await metering.bill("close", "--tenant", tenant)).status == 0
+    await metering.alter(SET_SAMPLE.format(change), job)
+    ran = await metering.bill("verify", f"{tenant}-0001", "--json")
+    assert ran.status == FAILED, ran.err
+    [difference] = ran.data["differences"]
+    assert difference["what"].startswith(what)
+    assert "pydantic" not in ran.out
+
+
+async def test_a_sample_freed_and_billed_again_is_found_by_both_invoices(metering: Metering) -> None:
+    job = await metering.measured("again")
+    assert (await metering.bill("close", "--tenant", "again")).status == 0
+    await metering.alter(FREE_SAMPLE, job)
+    ran = await metering.bill("close", "--tenant", "again", "--json")
+    assert ran.data["invoice"]["samples"] == 1
+    for invoice in ("again-0001", "again-0002"):
+        ran = await metering.bill("verify", invoice, "--json")
+        assert ran.status == FAILED
+        [where] = [one["where"] for one in ran.data["differences"] if one["what"] == "sample in another closing"]
+        assert job.job_id in where

@@ -8,8 +8,29 @@ from datetime import UTC, datetime, timedelta
 
 from contracts.base import Tier
 from contracts.invoices import Invoice, InvoiceLine
-from contracts.usage import RollUpEntry, UsageItem, UsageMeasured, UsagePeriodClosed, UsageRolledUp, UsageRow
-from libs.audit import Dossier, Findings, Identity, Replay, check, identity
+from contracts.jobs import Member
+from contracts.usage import (
+    RollUpEntry,
+    SampleOrigin,
+    UsageItem,
+    UsageMeasured,
+    UsagePeriodClosed,
+    UsageRolledUp,
+    UsageRow,
+)
+from libs.audit import (
+    Difference,
+    Dossier,
+    Elsewhere,
+    Findings,
+    Identity,
+    Placement,
+    Published,
+    Reach,
+    Replay,
+    check,
+    identity,
+)
 from libs.audit.extracts import read_extract
 from libs.audit.gathered import Extract
 from services.billing.core.cards import Price, PriceItem, RateCard
@@ -19,6 +40,8 @@ START = datetime(2026, 3, 1, 12, tzinfo=UTC)
 CUTOFF = START + timedelta(hours=3)
 MINUTE = timedelta(minutes=1)
 TENANT = "acme"
+NODE = "central-1"
+CLOSE, OTHER_CLOSE = 99, 98
 MEMORY_MIB = 81_559
 CARD = """\
 rate_card: standard
@@ -90,7 +113,7 @@ def roll_up(number: int, rows: Sequence[UsageRow]) -> UsageRolledUp:
     hour = rows[0].window_start.replace(minute=0)
     return UsageRolledUp(
         rollup_id=uuid(100 + number),
-        close_id=uuid(99),
+        close_id=uuid(CLOSE),
         tenant=TENANT,
         hour=hour,
         number=1,
@@ -110,43 +133,59 @@ class World:
     published: dict[str, UsageRolledUp]
     extracts: dict[str, Extract]
     raw: dict[str, list[UsageRow]]
+    origins: dict[Identity, SampleOrigin]
+    closed: UsagePeriodClosed | None
+    issued: Invoice | None
     invoice: Invoice
-    lines: list[InvoiceLine]
+    lines: list[InvoiceLine] | None
+    placements: dict[tuple[str, int], Placement]
     card_text: str = CARD
     refused: list[UsageRow] = field(default_factory=list[UsageRow])
     held: list[UsageRow] = field(default_factory=list[UsageRow])
-    earlier: list[UsageRow] = field(default_factory=list[UsageRow])
+    elsewhere: list[Elsewhere] = field(default_factory=list[Elsewhere])
     late: list[UsageRow] = field(default_factory=list[UsageRow])
-    reach: datetime | None = None
+    reach: Reach = field(default_factory=Reach)
+    faults: list[Difference] = field(default_factory=list[Difference])
 
-    def audit(self) -> Findings:
+    @property
+    def kept_lines(self) -> list[InvoiceLine]:
+        assert self.lines is not None
+        return self.lines
+
+    def audit(self, *messages: UsageMeasured) -> Findings:
+        """Audit it; `messages` were measured besides."""
         billed: dict[Identity, UsageRow] = {
             identity(each): each for extract in self.extracts.values() for each in extract.rows
         }
-        earlier = {identity(each): each for each in self.earlier}
-        replay = Replay(TENANT, CUTOFF, billed, earlier, frozenset(self.refused))
+        others: dict[Identity, list[Elsewhere]] = {}
+        for other in self.elsewhere:
+            others.setdefault(identity(other.row), []).append(other)
+        replay = Replay(TENANT, CUTOFF, billed, others, frozenset(self.refused))
         for rows, stored_at in ((self.measured, CUTOFF), (self.late, CUTOFF + MINUTE)):
             for each in rows:
                 replay.add(message(each), stored_at)
+        for each in messages:
+            replay.add(each, CUTOFF)
         return check(
             Dossier(
                 self.invoice,
                 self.lines,
                 self.card_text,
                 self.rollups,
-                self.published,
+                Published(self.issued, self.closed, self.published, self.placements, self.reach),
                 self.extracts,
                 self.raw,
+                self.origins,
                 replay,
                 frozenset(self.held),
-                self.reach,
+                self.faults,
             )
         )
 
 
 def message(each: UsageRow) -> UsageMeasured:
     return UsageMeasured(
-        node="central-1",
+        node=NODE,
         incarnation=uuid(7),
         period_s=60,
         window_start=each.window_start,
@@ -168,7 +207,7 @@ def world(alter: Callable[[list[UsageRow]], list[UsageRow]] = list) -> World:
     rollups = [roll_up(number, each) for number, each in enumerate(hours)]
     extracts = {each.rollup_id: read_extract(pack(hours[number])) for number, each in enumerate(rollups)}
     closing = UsagePeriodClosed(
-        close_id=uuid(99),
+        close_id=uuid(CLOSE),
         tenant=TENANT,
         number=1,
         period_start=START,
@@ -182,7 +221,31 @@ def world(alter: Callable[[list[UsageRow]], list[UsageRow]] = list) -> World:
     invoice = make_invoice(closing, rated, invoice_id=uuid(50), number=1, issued_at=CUTOFF)
     raw = {each.rollup_id: list(hours[number]) for number, each in enumerate(rollups)}
     published = {each.rollup_id: each for each in rollups}
-    return World(measured, rollups, published, extracts, raw, invoice, list(rated.lines))
+    origin = SampleOrigin(node=NODE, tier=Tier.CENTRAL, close_id=closing.close_id)
+    return World(
+        measured,
+        rollups,
+        published,
+        extracts,
+        raw,
+        {identity(each): origin for each in billed},
+        closing,
+        invoice,
+        invoice,
+        list(rated.lines),
+        {(each.job_id, each.attempt): placed() for each in billed},
+    )
+
+
+def placed(**changes: object) -> Placement:
+    """Where every attempt of these tests was placed, but for `changes`."""
+    member = Member(index=0, node=NODE, tier=Tier.CENTRAL, cards=[0, 1])
+    return Placement(TENANT, {0: member.model_copy(update=changes)})
+
+
+def elsewhere(each: UsageRow, *, later: bool) -> Elsewhere:
+    """The sample in an extract of another closing."""
+    return Elsewhere(each, uuid(200), uuid(OTHER_CLOSE), later)
 
 
 def first_extract(made: World, data: bytes) -> None:

@@ -7,19 +7,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from contracts.invoices import Invoice
 from contracts.usage import RollUpEntry
+from libs.audit import Difference, Reach
 from libs.audit.amounts import check_amounts, recompute
 from libs.audit.extracts import read_extract
+from libs.audit.published import CLOSED
 from services.billing.core.rating import Rated, make_invoice, rate
+from tests.unit.audit.alterations import ALTERATIONS
 from tests.unit.audit.make import (
     CARD,
     CUTOFF,
+    MINUTE,
     START,
     World,
     book,
-    first_extract,
+    elsewhere,
+    message,
     more,
-    other_entry,
     pack,
     row,
     world,
@@ -34,117 +39,63 @@ def test_what_is_right_is_ok() -> None:
     assert found.recomputed_total_micro == found.invoice_total_micro > 0
 
 
-def alter_measured(made: World) -> None:
-    made.measured[3] = more(made.measured[3])
-
-
-def alter_raw(made: World) -> None:
-    rows = made.raw[made.rollups[1].rollup_id]
-    rows[2] = more(rows[2], 5)
-
-
-def remove_raw(made: World) -> None:
-    made.raw[made.rollups[0].rollup_id].pop()
-
-
-def alter_extract(made: World) -> None:
-    rows = list(made.extracts[made.rollups[0].rollup_id].rows)
-    first_extract(made, pack([more(rows[0]), *rows[1:]]))
-
-
-def double_in_extract(made: World) -> None:
-    rows = list(made.extracts[made.rollups[0].rollup_id].rows)
-    first_extract(made, pack([rows[0], *rows]))
-
-
-def cut_extract(made: World) -> None:
-    first_extract(made, pack(made.raw[made.rollups[0].rollup_id])[:-9])
-
-
-def sample_in_two_rollups(made: World) -> None:
-    second = made.rollups[1].rollup_id
-    taken = made.extracts[made.rollups[0].rollup_id].rows[0]
-    made.extracts[second] = read_extract(pack([taken, *made.extracts[second].rows]))
-
-
-def alter_line(made: World) -> None:
-    made.lines[1] = made.lines[1].model_copy(update={"amount_micro": made.lines[1].amount_micro + 1})
-
-
-def alter_quantity(made: World) -> None:
-    made.lines[0] = made.lines[0].model_copy(update={"quantity": made.lines[0].quantity - 1})
-
-
-def alter_price(made: World) -> None:
-    made.lines[0] = made.lines[0].model_copy(update={"unit_price_micro": made.lines[0].unit_price_micro + 1})
-
-
-def shift_cent(made: World) -> None:
-    first, second = made.lines[0], made.lines[1]
-    made.lines[0] = first.model_copy(update={"amount_minor": first.amount_minor + 1})
-    made.lines[1] = second.model_copy(update={"amount_minor": second.amount_minor - 1})
-
-
-def drop_line(made: World) -> None:
-    made.lines.pop()
-
-
-def alter_total(made: World) -> None:
-    made.invoice = made.invoice.model_copy(update={"total_micro": made.invoice.total_micro + 1})
-
-
-def alter_samples(made: World) -> None:
-    made.invoice = made.invoice.model_copy(update={"samples": made.invoice.samples + 1})
-
-
-def alter_rollup(made: World) -> None:
-    made.rollups[0] = other_entry(made.rollups[0])
-
-
-def alter_digest(made: World) -> None:
-    made.rollups[0] = made.rollups[0].model_copy(update={"sha256": "0" * 64})
-
-
-def alter_card(made: World) -> None:
-    made.card_text = CARD.replace("3.141592", "3.141593")
-
-
-def measure_more(made: World) -> None:
-    made.measured.append(row(30))
-
-
-@pytest.mark.parametrize(
-    ("alter", "named"),
-    [
-        (alter_measured, "sample as it was measured"),
-        (alter_raw, "sample since the close"),
-        (remove_raw, "sample since the close"),
-        (alter_extract, "extract's sha256"),
-        (alter_extract, "sample as it was measured"),
-        (double_in_extract, "extract's order"),
-        (cut_extract, "extract"),
-        (sample_in_two_rollups, "sample in more than one roll-up"),
-        (sample_in_two_rollups, "sample's window"),
-        (alter_line, "line's amount_micro"),
-        (alter_quantity, "line's quantity"),
-        (alter_price, "line"),
-        (shift_cent, "line's amount_minor"),
-        (drop_line, "lines"),
-        (alter_total, "total_micro"),
-        (alter_samples, "samples"),
-        (alter_rollup, "roll-up since it was published"),
-        (alter_rollup, "roll-up's quantity"),
-        (alter_digest, "sha256 of the roll-ups"),
-        (alter_card, "sha256 of the rate card"),
-        (measure_more, "measured row"),
-    ],
-)
+@pytest.mark.parametrize(("alter", "named"), ALTERATIONS)
 def test_an_alteration_is_found_and_named(alter: Callable[[World], None], named: str) -> None:
     made = world()
     alter(made)
     found = made.audit()
     assert not found.ok
     assert named in {each.what for each in found.differences}
+
+
+@pytest.mark.parametrize("name", Invoice.model_fields)
+def test_each_field_of_the_invoice_is_that_of_the_one_issued(name: str) -> None:
+    made = world()
+    value = getattr(made.invoice, name)
+    other: object = f"{value}0" if isinstance(value, str) else value + (1 if isinstance(value, int) else MINUTE / 60)
+    made.invoice = made.invoice.model_copy(update={name: other})
+    found = {each.what for each in made.audit().differences}
+    assert f"invoice's {name}" in found
+
+
+@pytest.mark.parametrize("name", CLOSED)
+def test_what_is_of_the_closing_is_that_of_the_one_published(name: str) -> None:
+    """Altered before it was issued."""
+    made = world()
+    value = getattr(made.invoice, name)
+    other: object = f"{value}0" if isinstance(value, str) else value + (1 if isinstance(value, int) else MINUTE / 60)
+    made.invoice = made.issued = made.invoice.model_copy(update={name: other})
+    [where] = [each.where for each in made.audit().differences if each.what == f"invoice's {name}"]
+    assert where == "billing's invoice and usage.period_closed"
+
+
+def test_what_the_streams_no_longer_tell_is_said() -> None:
+    made = world()
+    made.issued = made.closed = None
+    made.published.clear()
+    made.placements.clear()
+    since = CUTOFF + timedelta(days=40)
+    made.reach = Reach(usage=since, jobs=since, invoices=since)
+    made.measured.clear()
+    found = made.audit()
+    assert (found.ok, len(found.unreplayed), len(found.unchecked)) == (True, 20, 5)
+    assert "the invoice as it was issued: the stream INVOICES reaches back to" in found.unchecked[0]
+    assert f"node, cards and tier of job {row(0).job_id} attempt 1" in found.unchecked[3]
+
+
+def test_a_sample_told_by_two_nodes_is_that_of_the_one_it_was_placed_on() -> None:
+    made = world()
+    assert made.audit(message(made.measured[0]).model_copy(update={"node": "liar-1"})).ok
+
+
+def test_what_billing_and_metering_cannot_tell_is_in_the_differences_alone() -> None:
+    made = world()
+    made.lines = None
+    made.raw.clear()
+    made.origins.clear()
+    fault = Difference(what="billing's lines", where="as they stand", expected="central", found="cloud")
+    made.faults = [fault]
+    assert made.audit().differences == [fault]
 
 
 def test_a_sample_altered_before_the_close_is_found_by_the_replay() -> None:
@@ -178,8 +129,9 @@ def test_a_row_of_an_earlier_closing_is_explained() -> None:
     made = world()
     made.measured.append(row(-5))
     assert not made.audit().ok
-    made.earlier.append(row(-5))
-    assert made.audit().ok
+    made.elsewhere.append(elsewhere(row(-5), later=False))
+    found = made.audit()
+    assert (found.ok, found.later, found.billed_later) == (True, 0, 0)
 
 
 def test_a_row_measured_after_the_cutoff_is_none_of_this_invoice() -> None:
@@ -194,16 +146,25 @@ def test_a_row_heard_of_late_is_told_and_no_difference() -> None:
     made.measured.append(row(30))
     made.held.append(row(30))
     found = made.audit()
-    assert (found.ok, found.later) == (True, 1)
+    assert (found.ok, found.later, found.billed_later) == (True, 1, 0)
+
+
+def test_a_row_heard_of_late_and_billed_by_a_later_closing_is_not_awaited() -> None:
+    made = world()
+    made.measured.append(row(30))
+    made.held.append(row(30))
+    made.elsewhere.append(elsewhere(row(30), later=True))
+    found = made.audit()
+    assert (found.ok, found.later, found.billed_later) == (True, 0, 1)
 
 
 def test_windows_beyond_the_stream_s_reach_are_told() -> None:
     made = world()
     made.measured = [each for each in made.measured if each.window_start >= START + timedelta(hours=1)]
-    made.reach = START + timedelta(hours=1)
+    made.reach = Reach(usage=START + timedelta(hours=1))
     found = made.audit()
     assert (found.ok, found.measured, len(found.unreplayed)) == (True, 12, 8)
-    made.reach = START - timedelta(minutes=30)
+    made.reach = Reach(usage=START - timedelta(minutes=30))
     assert not made.audit().ok
 
 
