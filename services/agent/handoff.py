@@ -49,11 +49,15 @@ class LeaseTerms:
 
 @dataclass(frozen=True)
 class Lease:
-    """The node's lease: it runs to `deadline` on the boot clock. `epoch` is raised whenever it has lapsed."""
+    """The node's lease: it runs to `deadline` on the boot clock. `epoch` is raised whenever it has lapsed.
+
+    `lapsed` is the deadline of the epoch before, None where that was in another boot.
+    """
 
     deadline: float
     epoch: int
     boot: str
+    lapsed: float | None = None
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,10 @@ from services.agent.core.model import AttemptKey, Phase
 from services.agent.core.usage import HeldCard, Hold
 
 _CARDS = TypeAdapter(tuple[HeldCard, ...])
-_HOLDS = "SELECT * FROM holds JOIN attempts USING (job_id, attempt, member)"
+_HOLDS = """
+    SELECT *, json_extract(run, '$.spec.on_partition') = 'keep' AS keeps
+    FROM holds JOIN attempts USING (job_id, attempt, member)
+"""
 
 
 @dataclass(frozen=True)
@@ -63,16 +66,16 @@ def meter_to(conn: sqlite3.Connection, key: AttemptKey, at_ms: int) -> None:
 
 
 def skip_to(conn: sqlite3.Connection, at_ms: int) -> None:
-    """The machine was off: what waits for its start is held anew from here; the time between is not measured."""
+    """The agent was away until now: what waits for its start is held anew from here, the time between not measured."""
     conn.execute(
         """
-        UPDATE holds SET metered_to = max(metered_to, ?)
-        WHERE held_to IS NULL AND EXISTS (
+        UPDATE holds SET metered_to = :at
+        WHERE held_to IS NULL AND metered_to < :at AND EXISTS (
           SELECT 1 FROM attempts
           WHERE attempts.job_id = holds.job_id AND attempts.attempt = holds.attempt
-            AND attempts.member = holds.member AND phase IN ('claimed', 'prepared', 'spawning'))
+            AND attempts.member = holds.member AND phase IN ('claimed', 'prepared'))
         """,
-        (at_ms,),
+        {"at": at_ms},
     )
 
 
@@ -129,4 +132,5 @@ def _hold(row: sqlite3.Row) -> Hold:
         metered_to=row["metered_to"],
         held_to=row["held_to"],
         life=row["trace_life"],
+        epoch=None if row["keeps"] else row["epoch"],
     )

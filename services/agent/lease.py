@@ -23,6 +23,7 @@ class LeaseKeeper:
         self._boot = proctree.boot_id()
         self._epoch = 0
         self._deadline = NEVER
+        self._lapsed: float | None = None
         self._renewed = asyncio.Event()
 
     def load(self) -> None:
@@ -31,7 +32,7 @@ class LeaseKeeper:
         if known is not None:
             self._epoch = max(self._epoch, known.epoch)
             if known.boot == self._boot:
-                self._deadline = max(self._deadline, known.deadline)
+                self._deadline, self._lapsed = max(self._deadline, known.deadline), known.lapsed
 
     @property
     def path(self) -> Path:
@@ -48,15 +49,24 @@ class LeaseKeeper:
         """Whether the lease runs at this moment."""
         return proctree.boottime() < self._deadline
 
+    def end_of(self, epoch: int) -> float | None:
+        """When the lease `epoch` runs out or ran out, on the boot clock; None where that is not known any more."""
+        if epoch == self._epoch:
+            return None if self._deadline == NEVER else self._deadline
+        return self._lapsed if epoch == self._epoch - 1 else None
+
     async def renew(self, sent: float) -> None:
         """A heartbeat sent at `sent` (boot clock) was acknowledged just now."""
         now = proctree.boottime()
         deadline = sent + self._lease_s
         if deadline <= now or deadline <= self._deadline:
             return
-        epoch = self._epoch if now < self._deadline else self._epoch + 1
-        await asyncio.to_thread(handoff.write, self._path, Lease(deadline, epoch, self._boot), durable=False)
-        self._deadline, self._epoch = deadline, epoch
+        epoch, lapsed = self._epoch, self._lapsed
+        if now >= self._deadline:
+            epoch, lapsed = epoch + 1, None if self._deadline == NEVER else self._deadline
+        lease = Lease(deadline, epoch, self._boot, lapsed)
+        await asyncio.to_thread(handoff.write, self._path, lease, durable=False)
+        self._deadline, self._epoch, self._lapsed = deadline, epoch, lapsed
         self._renewed.set()
 
     async def wait_valid(self) -> int:

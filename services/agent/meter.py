@@ -5,12 +5,16 @@ In: the journal's rows as they change, and its own clock. Out: `usage.measured` 
 
 The meter's clock is the boot clock with an offset kept in the journal: it never jumps while anything is held, whatever
 is done to the time of day, and an agent started anew goes on with it.
+
+While something is held it looks at that clock every second. A look that comes late tells that the agent was stopped.
 """
 
 import asyncio
 import sqlite3
 from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
+from dataclasses import dataclass
 
 from contracts import registry
 from contracts.nodes import Card
@@ -22,13 +26,24 @@ from libs.telemetry import spans
 from services.agent import holds, proctree, store
 from services.agent.core import usage
 from services.agent.core.model import Attempt, AttemptKey, Phase, Speaker
-from services.agent.core.usage import HeldCard, Window
+from services.agent.core.usage import HeldCard, Hold, Window
 from services.agent.holds import MeterClock
 from services.agent.settings import MIB
 from services.agent.store import Transaction
 
 WINDOWS_AT_ONCE = 32
 AFTER_BOUNDARY_S = 0.01
+LOOK_S = 1.0
+STOPPED_MS = int(usage.STOPPED_S * 1000)
+
+
+@dataclass(frozen=True)
+class Moment:
+    """An instant by the meter's clock, and since when the agent has been awake without a break."""
+
+    now: int
+    awake: int
+    offset: int
 
 
 class Meter:
@@ -40,6 +55,7 @@ class Meter:
         cards: Sequence[Card],
         period_s: int,
         clock: Clock,
+        lease_end: Callable[[int], float | None],
         *,
         boottime: Callable[[], float] = proctree.boottime,
         boot: str | None = None,
@@ -50,9 +66,10 @@ class Meter:
         }
         self._period_ms = period_s * 1000
         self._clock = clock
+        self._lease_end = lease_end
         self._boottime = boottime
         self._boot = boot or proctree.boot_id()
-        self._began_boot_ms = self._boot_ms()
+        self._awake_ms = self._looked_ms = self._boot_ms()
         self._changed = asyncio.Event()
 
     def follow(self, tx: Tx[sqlite3.Connection], before: Attempt | None, after: Attempt | None) -> None:
@@ -61,18 +78,25 @@ class Meter:
             return
         if after.phase is Phase.CLAIMED:
             self._begin(tx, after)
+        elif after.phase is Phase.SPAWNING:
+            self._set_out(tx, before, after)
         elif after.phase is Phase.EXITED:
             self._end(tx, after)
 
-    def measure(self, tx: Tx[sqlite3.Connection], alive: AbstractSet[AttemptKey]) -> bool:
-        """Tell what is due of the holds that have ended, and of those in `alive`; False when nothing is left."""
-        now = self._now(tx.conn)
+    def now(self, conn: sqlite3.Connection) -> int:
+        """The time by the meter's clock."""
+        return self._moment(conn).now
+
+    def measure(self, tx: Tx[sqlite3.Connection], alive: AbstractSet[AttemptKey], seen: int) -> bool:
+        """Tell what is due of the holds that have ended, and of those `alive` at `seen`; False when nothing is left."""
+        moment = self._moment(tx.conn)
         reach = {
-            hold: usage.measurable(hold, now, self._period_ms, alive=hold.key in alive) for hold in holds.owed(tx.conn)
+            hold: usage.measurable(hold, seen, self._period_ms, self._lapse(hold, moment), alive=hold.key in alive)
+            for hold in holds.owed(tx.conn)
         }
         taken = usage.windows(reach, self._period_ms, WINDOWS_AT_ONCE)
         for window in taken:
-            self._tell(tx, window, now)
+            self._tell(tx, window, moment.now)
         for key, metered_to in usage.metered(taken).items():
             holds.meter_to(tx.conn, key, metered_to)
         return len(taken) == WINDOWS_AT_ONCE
@@ -82,13 +106,13 @@ class Meter:
         while True:
             self._changed.clear()
             async with transaction() as tx:
-                held = holds.held(tx.conn)
+                held, seen = holds.held(tx.conn), self.now(tx.conn)
             alive = {key for key, phase in held if lives(key, phase)}
             async with transaction() as tx:
-                more = self.measure(tx, alive)
-                wait_s = self._to_boundary_s(tx.conn) if held else None
+                more = self.measure(tx, alive, seen)
+                due_s = self._boottime() + self._to_boundary_s(tx.conn) if held else None
             if not more:
-                await self._changed_within(wait_s)
+                await self._changed_or(due_s)
 
     def _begin(self, tx: Tx[sqlite3.Connection], attempt: Attempt) -> None:
         cards = self._cards_of(attempt)
@@ -98,8 +122,17 @@ class Meter:
             known = holds.clock(tx.conn)
             last = None if known is None else known.ended_ms
             self._set_clock(tx.conn, usage.floor_of_idle(usage.to_ms(self._clock.now()), last))
-        holds.begin(tx.conn, attempt.key, cards, self._now(tx.conn))
+        holds.begin(tx.conn, attempt.key, cards, self.now(tx.conn))
         self._changed.set()
+
+    def _set_out(self, tx: Tx[sqlite3.Connection], before: Attempt, after: Attempt) -> None:
+        """The attempt starts. Where its agent was away, or the lease of its claim has lapsed, it is held anew."""
+        hold, moment = holds.find_open(tx.conn, after.key), self._moment(tx.conn)
+        if hold is None:
+            return
+        anew = hold.epoch is not None and after.epoch != before.epoch
+        since = moment.now if anew else moment.awake
+        holds.meter_to(tx.conn, after.key, max(hold.metered_to, since))
 
     def _cards_of(self, attempt: Attempt) -> list[HeldCard]:
         assert attempt.run is not None, "only an offered attempt is claimed"
@@ -111,21 +144,27 @@ class Meter:
 
     def _end(self, tx: Tx[sqlite3.Connection], attempt: Attempt) -> None:
         """End the hold and tell its last windows at once; where those are many, the loop tells the rest."""
-        now = self._now(tx.conn)
-        hold = holds.find_open(tx.conn, attempt.key)
+        hold, moment = holds.find_open(tx.conn, attempt.key), self._moment(tx.conn)
         if hold is None:
             return
         assert attempt.ended is not None, "an attempt that has exited has an ending"
-        shift = now - usage.to_ms(self._clock.now())
-        ended, began = usage.to_ms(attempt.ended.ended_at) + shift, now - self._boot_ms() + self._began_boot_ms
-        held_to = usage.end_of(hold, ended, began, now, unseen=attempt.ended.unseen)
+        ended = usage.to_ms(attempt.ended.ended_at) + moment.now - usage.to_ms(self._clock.now())
+        end = usage.end_of(hold, ended, moment.awake, moment.now, unseen=attempt.ended.unseen)
+        held_to = usage.bounded(hold, end, self._lapse(hold, moment))
+        if attempt.ended.started_at is None:
+            holds.meter_to(tx.conn, attempt.key, max(hold.metered_to, min(moment.awake, held_to)))
         holds.end(tx.conn, attempt.key, held_to)
         names = {"job": attempt.key.job_id, "attempt": attempt.key.attempt, "member": attempt.key.member}
         get_logger().info(
-            "usage.held", node=self._me.node, **names, cards=len(hold.cards), held_ms=held_to - hold.held_from
+            "usage.held", node=self._me.node, **names, cards=len(hold.cards), lasted_ms=held_to - hold.held_from
         )
-        self.measure(tx, frozenset())
+        self.measure(tx, frozenset(), moment.now)
         self._changed.set()
+
+    def _lapse(self, hold: Hold, moment: Moment) -> int | None:
+        """When the lease of a hold runs out or ran out; None where it has none, or that is not known any more."""
+        end_s = None if hold.epoch is None else self._lease_end(hold.epoch)
+        return None if end_s is None else int(end_s * 1000) + moment.offset
 
     def _tell(self, tx: Tx[sqlite3.Connection], window: Window, now: int) -> None:
         lives = sorted({piece.hold.life for piece in window.pieces if piece.hold.life is not None})
@@ -155,30 +194,42 @@ class Meter:
 
     # ---- the clock
 
-    def _now(self, conn: sqlite3.Connection) -> int:
-        """The time by the meter's clock. In a new boot it is set, and what waits to start is measured from then on."""
+    def _moment(self, conn: sqlite3.Connection) -> Moment:
+        """Look at the clock; it is set in a new boot. While the agent was away, what waits to start is not measured."""
         known = holds.clock(conn)
-        if known is not None and known.boot == self._boot:
-            return self._boot_ms() + known.offset_ms
-        now = self._set_clock(conn, holds.newest_metered(conn))
-        holds.skip_to(conn, now)
-        return now
+        if known is None or known.boot != self._boot:
+            known = self._set_clock(conn, holds.newest_metered(conn))
+        boot_ms = self._look()
+        moment = Moment(boot_ms + known.offset_ms, self._awake_ms + known.offset_ms, known.offset_ms)
+        holds.skip_to(conn, moment.awake)
+        return moment
 
-    def _set_clock(self, conn: sqlite3.Connection, floor_ms: int | None) -> int:
+    def _look(self) -> int:
+        """The boot clock now; a look that comes late ends the time that the agent has been awake."""
         boot_ms = self._boot_ms()
-        offset_ms = usage.offset(usage.to_ms(self._clock.now()), boot_ms, floor_ms)
-        holds.set_clock(conn, MeterClock(self._boot, offset_ms))
-        return boot_ms + offset_ms
+        if boot_ms - self._looked_ms > STOPPED_MS:
+            self._awake_ms = boot_ms
+        self._looked_ms = boot_ms
+        return boot_ms
+
+    def _set_clock(self, conn: sqlite3.Connection, floor_ms: int | None) -> MeterClock:
+        clock = MeterClock(self._boot, usage.offset(usage.to_ms(self._clock.now()), self._boot_ms(), floor_ms))
+        holds.set_clock(conn, clock)
+        return clock
 
     def _boot_ms(self) -> int:
         return int(self._boottime() * 1000)
 
     def _to_boundary_s(self, conn: sqlite3.Connection) -> float:
-        return (self._period_ms - self._now(conn) % self._period_ms) / 1000 + AFTER_BOUNDARY_S
+        return (self._period_ms - self.now(conn) % self._period_ms) / 1000 + AFTER_BOUNDARY_S
 
-    async def _changed_within(self, wait_s: float | None) -> None:
-        try:
-            async with asyncio.timeout(wait_s):
-                await self._changed.wait()
-        except TimeoutError:
-            return
+    async def _changed_or(self, due_s: float | None) -> None:
+        """Wait for a change, or until `due_s` on the boot clock, with looks at it; without `due_s` there are none."""
+        while not self._changed.is_set():
+            self._look()
+            left_s = None if due_s is None else due_s - self._boottime()
+            if left_s is not None and left_s <= 0:
+                return
+            with suppress(TimeoutError):
+                async with asyncio.timeout(None if left_s is None else min(left_s, LOOK_S)):
+                    await self._changed.wait()

@@ -36,6 +36,7 @@ from services.agent.core.model import (
     TaskSeen,
     duty,
 )
+from services.agent.core.usage import STOPPED_S
 from services.agent.errors import InputError
 from services.agent.executor import Absent, Alive, GivenUp, Gone, Sighting, Vanished
 from services.agent.tools import Tools
@@ -60,7 +61,7 @@ class Runner:
         self._nudged = asyncio.Event()
         self._attendant: Attendant | None = None
         self._may_spawn = False
-        self._seen_alive = False
+        self._alive_at: float | None = None
         self._give_up_at = proctree.boottime() + LATE_SHIM_S
         self._pins: list[str] = []
         self._log = get_logger().bind(job=key.job_id, attempt=key.attempt, member=key.member)
@@ -278,15 +279,17 @@ class Runner:
                 cause = ExitCause(ending.cause)
                 return TaskEnded(Ended(cause, ending.exit_code, ending.message, started_at, ended_at))
             case Vanished(started):
+                unseen = self._alive_at is None or proctree.boottime() - self._alive_at > STOPPED_S
                 await asyncio.to_thread(self._tools.executor.sweep, self._folder)
                 started_at = None if started is None else datetime.fromisoformat(started)
                 words = "the shim died without a word: it was killed, or the machine went down"
-                now, unseen = self._tools.journal.clock.now(), not self._seen_alive
+                now = self._tools.journal.clock.now()
                 return TaskEnded(Ended(ExitCause.KILLED, None, words, started_at, now, unseen))
 
     def _look(self) -> Sighting:
         sighting = self._tools.executor.look(self._folder)
-        self._seen_alive = self._seen_alive or isinstance(sighting, Alive)
+        if isinstance(sighting, Alive):
+            self._alive_at = proctree.boottime()
         return sighting
 
     def _order_stop(self, order: StopOrder) -> None:

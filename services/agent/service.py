@@ -16,7 +16,7 @@ from services.agent.agent import Agent
 from services.agent.cache import Cache
 from services.agent.core.model import ALIVE, BEFORE_SPAWN, AttemptKey, Phase, Speaker
 from services.agent.ending import end_attempts
-from services.agent.executor import Absent, Alive, Executor, ProcessExecutor
+from services.agent.executor import Alive, Executor, ProcessExecutor
 from services.agent.fetch import Fetcher, Limits
 from services.agent.handlers import Handlers
 from services.agent.journal import Journal
@@ -85,7 +85,7 @@ class Service:
         if phase in BEFORE_SPAWN:
             return True
         sighting = self.executor.look(self.places.folder(key))
-        return phase in ALIVE and isinstance(sighting, Alive | Absent)
+        return phase in ALIVE and isinstance(sighting, Alive)
 
     async def _mind(self, loop: Callable[[], Awaitable[None]]) -> None:
         """A loop that fails is begun anew: it reads everything it needs from the journal."""
@@ -106,7 +106,8 @@ def build(settings: AgentSettings) -> Service:
     objects, executor = AsyncStore.open(settings), executor_of(settings)
     facts = probe.facts(settings, probe.load_nvml() if settings.nvml else None)
     me, clock = Speaker(settings.node, new_id()), SystemClock()
-    meter = Meter(me, facts.cards, settings.usage_period_s, clock)
+    lease = LeaseKeeper(places.lease, settings.lease_s)
+    meter = Meter(me, facts.cards, settings.usage_period_s, clock, lease.end_of)
     journal = Journal(app.transaction, me, clock, meter)
     cache, ports = Cache(places.cache, settings.cache_bytes), Ports(settings.address)
     limits = Limits(settings.artefact_bytes, Bound(settings.unpacked_bytes, settings.unpacked_files))
@@ -114,7 +115,7 @@ def build(settings: AgentSettings) -> Service:
         settings=settings,
         places=places,
         journal=journal,
-        lease=LeaseKeeper(places.lease, settings.lease_s),
+        lease=lease,
         executor=executor,
         client=lambda: app.client,
         objects=objects,

@@ -16,6 +16,7 @@ from services.agent.core.model import AttemptKey
 ROWS_BYTES = 512 * 1024
 WHOLE_CARD_MILLI = 1000
 SMALL_STEP_MS = 60_000
+STOPPED_S = 5.0
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MS = timedelta(milliseconds=1)
 
@@ -32,7 +33,10 @@ class HeldCard:
 
 @dataclass(frozen=True)
 class Hold:
-    """Cards of one attempt's member, from its claim to its exit. What is before `metered_to` is told."""
+    """Cards of one attempt's member, from its claim to its exit. What is before `metered_to` is told.
+
+    `epoch` names the lease that it stands under, None where the task goes on without one (`on_partition: keep`).
+    """
 
     key: AttemptKey
     tenant: str
@@ -41,6 +45,7 @@ class Hold:
     metered_to: int
     held_to: int | None = None
     life: str | None = None
+    epoch: int | None = None
 
 
 @dataclass(frozen=True)
@@ -83,23 +88,32 @@ def floor_of_idle(wall_ms: int, last_ms: int | None) -> int | None:
     return last_ms if last_ms is not None and last_ms - wall_ms <= SMALL_STEP_MS else None
 
 
-def end_of(hold: Hold, ended_ms: int, began_ms: int, now_ms: int, *, unseen: bool) -> int:
-    """When a hold ended whose attempt exits at `now_ms`.
+def end_of(hold: Hold, ended_ms: int, awake_ms: int, now_ms: int, *, unseen: bool) -> int:
+    """When a hold ended whose attempt exits at `now_ms`, its lease left aside.
 
-    That is the exit, unless the task ended at `ended_ms`, before this agent began (`began_ms`). Where nobody saw the
-    end (`unseen`) it is what was measured last.
+    That is the exit, unless the agent was stopped or away since the task ended at `ended_ms`: it has been awake since
+    `awake_ms` only. Where nobody saw the end (`unseen`) it is what was measured last.
     """
     if unseen:
         return hold.metered_to
-    last = now_ms if ended_ms >= began_ms else min(ended_ms, now_ms)
+    last = now_ms if ended_ms >= awake_ms else min(ended_ms, now_ms)
     return max(last, hold.metered_to)
 
 
-def measurable(hold: Hold, now_ms: int, period_ms: int, *, alive: bool) -> int:
-    """How far a hold may be measured now: to its end, or while it lasts to the last full window."""
+def bounded(hold: Hold, end_ms: int, lapse_ms: int | None) -> int:
+    """No hold goes on when its lease has run out, at `lapse_ms`; where that is not known, what is told is all."""
+    if hold.epoch is None:
+        return end_ms
+    return hold.metered_to if lapse_ms is None else max(hold.metered_to, min(end_ms, lapse_ms))
+
+
+def measurable(hold: Hold, seen_ms: int, period_ms: int, lapse_ms: int | None, *, alive: bool) -> int:
+    """How far a hold may be measured: to its end, or where it lasted at `seen_ms` (`alive`) to the last full window."""
     if hold.held_to is not None:
         return hold.held_to
-    return max(hold.metered_to, now_ms - now_ms % period_ms) if alive else hold.metered_to
+    if not alive:
+        return hold.metered_to
+    return bounded(hold, max(hold.metered_to, seen_ms - seen_ms % period_ms), lapse_ms)
 
 
 def windows(reach: Mapping[Hold, int], period_ms: int, limit: int) -> list[Window]:

@@ -1,152 +1,25 @@
 """The meter on a journal of its own: its clock, restarts, and what each transaction tells."""
 
-from collections.abc import AsyncIterator, Generator, Sequence
+from collections.abc import Generator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from contracts.attempts import ExitCause
-from contracts.jobs import Member
-from contracts.nodes import Card, CardSource
-from contracts.usage import UsageItem, UsageMeasured, UsageRow
-from contracts.work import WorkRun
-from libs.bus import SqliteLedger
 from libs.telemetry import context
-from libs.telemetry.context import Trace
 from services.agent import holds
 from services.agent.core import usage
 from services.agent.core.model import (
-    AttemptKey,
     Claimed,
-    Drained,
-    Ended,
-    Event,
-    Inputs,
     NotStored,
     Offered,
-    Prepared,
-    Speaker,
     StopAsked,
     StopOrder,
-    TaskEnded,
-    TaskSeen,
 )
-from services.agent.journal import Journal
-from services.agent.meter import WINDOWS_AT_ONCE, Meter
-from tests.unit.agent.test_core import RUN
-
-PERIOD_S = 60
-START = datetime(2026, 11, 30, 9, 0, 20, 123_456, tzinfo=UTC)
-LIFE = Trace(f"00-{1:032x}-{2:016x}-03", f"00-{1:032x}-{3:016x}-03")
-CARDS = [
-    Card(index=n, uuid=f"GPU-{n}", model="A100", memory_bytes=80 << 30, source=CardSource.DECLARED) for n in range(2)
-]
-YES = Claimed(granted=True, go=False, rendezvous=None, message="", epoch=1)
-GO = Claimed(granted=True, go=True, rendezvous=None, message="", epoch=1)
-
-
-@dataclass
-class Machine:
-    """A machine whose time of day and time since boot the test moves apart."""
-
-    wall: datetime = START
-    boot_s: float = 1000.0
-    boot: str = "boot-1"
-
-    def now(self) -> datetime:
-        return self.wall
-
-    def monotonic(self) -> float:
-        return self.boot_s
-
-    def passes(self, seconds: float) -> None:
-        self.wall += timedelta(seconds=seconds)
-        self.boot_s += seconds
-
-    def steps(self, seconds: float) -> None:
-        self.wall += timedelta(seconds=seconds)
-
-    def reboots(self, off_s: float) -> None:
-        self.wall += timedelta(seconds=off_s)
-        self.boot_s, self.boot = 5.0, "boot-2"
-
-
-@dataclass
-class Node:
-    """One journal file, and agents that come and go on it."""
-
-    ledger: SqliteLedger
-    machine: Machine = field(default_factory=Machine)
-
-    def __post_init__(self) -> None:
-        self.agent()
-
-    def agent(self) -> None:
-        """A new start of the agent."""
-        me, machine = Speaker("central-1", "00000000-0000-7000-8000-000000000001"), self.machine
-        self.meter = Meter(me, CARDS, PERIOD_S, machine, boottime=machine.monotonic, boot=machine.boot)
-        self.journal = Journal(self.ledger.transaction, me, machine, self.meter)
-
-    async def apply(self, run: WorkRun, *events: Event) -> None:
-        await self.journal.apply(key_of(run), *events)
-
-    async def claim(self, run: WorkRun) -> None:
-        with context.use(LIFE):
-            await self.apply(run, Offered(run, "127.0.0.1:1"))
-        await self.apply(run, YES)
-
-    async def run_task(self, run: WorkRun) -> None:
-        await self.claim(run)
-        await self.apply(run, Prepared(Inputs()), GO, TaskSeen(self.machine.now()))
-
-    async def end(self, run: WorkRun, *, ended_at: datetime | None = None, unseen: bool = False) -> None:
-        ended = Ended(ExitCause.COMPLETED, 0, "", START, ended_at or self.machine.now(), unseen)
-        await self.apply(run, TaskEnded(ended), Drained())
-
-    async def look(self, *alive: WorkRun) -> bool:
-        async with self.ledger.transaction() as tx:
-            return self.meter.measure(tx, {key_of(run) for run in alive})
-
-    async def sent(self) -> list[UsageMeasured]:
-        outbox = await self.ledger.waiting(10_000, ())
-        return [UsageMeasured.model_validate_json(row.data) for row in outbox if ".measured." in row.subject]
-
-    async def rows(self, run: WorkRun) -> list[UsageRow]:
-        found = [row for body in await self.sent() for row in body.rows if row.job_id == run.job_id]
-        names = [(row.attempt, row.member, row.card, row.item, row.window_start) for row in found]
-        assert len(set(names)) == len(names), "an identity came twice"
-        return [row for row in found if row.item is UsageItem.GPU_MS]
-
-
-def job(number: int, *cards: int) -> WorkRun:
-    member = RUN.members[0]
-    members = [Member(index=0, node=member.node, tier=member.tier, cards=list(cards))]
-    return RUN.model_copy(update={"job_id": f"00000000-0000-7000-8000-{number:012d}", "members": members})
-
-
-def key_of(run: WorkRun) -> AttemptKey:
-    return AttemptKey(run.job_id, run.attempt, run.member)
-
-
-def held_ms(rows: Sequence[UsageRow]) -> int:
-    return sum(row.quantity for row in rows)
-
-
-def joined(rows: Sequence[UsageRow]) -> bool:
-    """Whether each row begins where the one before it ended."""
-    return all(row.window_end == after.window_start for row, after in pairwise(rows))
-
-
-@pytest.fixture
-async def node(tmp_path: Path) -> AsyncIterator[Node]:
-    ledger = SqliteLedger(tmp_path / "agent.db", "/farside/agent/central-1", "services.agent")
-    yield Node(ledger)
-    ledger.close()
+from services.agent.meter import WINDOWS_AT_ONCE
+from tests.unit.agent.metered import LIFE, START, Node, held_ms, job, joined, key_of
 
 
 async def test_steps_of_the_wall_clock_change_nothing_of_what_is_held(node: Node) -> None:
@@ -255,24 +128,6 @@ async def test_what_ended_while_the_agent_was_away_ends_then_and_the_rest_follow
     assert held_ms(await node.rows(run)) == 2 * 3_600_000
 
 
-async def test_a_machine_that_went_down_leaves_a_gap(node: Node) -> None:
-    gone, waiting, machine = job(1, 0), job(2, 1), node.machine
-    await node.run_task(gone)
-    await node.claim(waiting)
-    machine.passes(90)
-    await node.look(gone, waiting)
-    machine.passes(25)
-    machine.reboots(off_s=600)
-    node.agent()
-    await node.look(waiting)
-    machine.passes(10)
-    await node.end(gone, unseen=True)
-    await node.apply(waiting, StopAsked(key_of(waiting), waiting.tenant, StopOrder(ExitCause.STOPPED, 1, "cancelled")))
-    measured = 60_000 - 20_123
-    assert held_ms(await node.rows(gone)) == measured
-    assert held_ms(await node.rows(waiting)) == measured + 10_000
-
-
 async def test_an_agent_killed_at_any_commit_repeats_nothing(node: Node) -> None:
     run, machine = job(1, 0, 1), node.machine
     await node.run_task(run)
@@ -280,7 +135,7 @@ async def test_an_agent_killed_at_any_commit_repeats_nothing(node: Node) -> None
         machine.passes(37.777)
         with crash():
             async with node.ledger.transaction() as tx:
-                node.meter.measure(tx, {key_of(run)})
+                node.meter.measure(tx, {key_of(run)}, node.meter.now(tx.conn))
                 raise KilledError
         node.agent()
         await node.look(run)

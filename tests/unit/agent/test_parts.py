@@ -285,6 +285,14 @@ async def test_a_lease_counts_from_the_sending_and_a_lapse_raises_its_epoch(tmp_
     waiting = asyncio.create_task(heir.wait_valid())
     await heir.renew(proctree.boottime())
     assert await waiting == 2
+    assert heir.end_of(1) == sent + 0.5, "when the lease before lapsed is known"
+    renewed = handoff.read_lease(tmp_path / "lease.json")
+    assert renewed is not None
+    assert (heir.end_of(2), heir.end_of(0), heir.end_of(3)) == (renewed.deadline, None, None)
+    third = LeaseKeeper(tmp_path / "lease.json", 0.5)
+    assert third.end_of(0) is None
+    third.load()
+    assert third.end_of(1) == sent + 0.5
 
 
 def test_two_attempts_are_never_promised_the_same_address() -> None:

@@ -41,7 +41,7 @@ def moved(holds: Sequence[Hold], taken: Sequence[Window]) -> list[Hold]:
 
 def look(holds: Sequence[Hold], now: int, period_ms: int, limit: int) -> tuple[list[Hold], list[UsageRow]]:
     """One look of the meter."""
-    reach = {one: usage.measurable(one, now, period_ms, alive=True) for one in holds}
+    reach = {one: usage.measurable(one, now, period_ms, None, alive=True) for one in holds}
     taken = usage.windows(reach, period_ms, limit)
     return moved(holds, taken), [row for window in taken for row in usage.rows(window)]
 
@@ -79,7 +79,7 @@ def test_windows_share_out_held_time_exactly(
 def test_the_order_of_holds_does_not_matter(times: list[tuple[int, int]], period_ms: int, order: list[int]) -> None:
     holds = [hold(number, NOW + start, end=NOW + start + length) for number, (start, length) in enumerate(times)]
     mixed = [holds[number] for number in order]
-    reach: Mapping[Hold, int] = {one: usage.measurable(one, NOW, period_ms, alive=False) for one in holds}
+    reach: Mapping[Hold, int] = {one: usage.measurable(one, NOW, period_ms, None, alive=False) for one in holds}
     other = {one: reach[one] for one in mixed}
     assert usage.windows(reach, period_ms, 10**6) == usage.windows(other, period_ms, 10**6)
 
@@ -101,10 +101,10 @@ def test_one_window_holds_the_pieces_of_all_and_the_oldest_come_first() -> None:
 def test_a_hold_is_measured_to_the_last_full_window_while_it_lives_and_to_its_end_then() -> None:
     start = NOW - NOW % PERIOD_MS
     one = hold(0, start + 10)
-    assert usage.measurable(one, start + PERIOD_MS - 1, PERIOD_MS, alive=True) == start + 10
-    assert usage.measurable(one, start + PERIOD_MS, PERIOD_MS, alive=True) == start + PERIOD_MS
-    assert usage.measurable(one, start + 5 * PERIOD_MS, PERIOD_MS, alive=False) == start + 10
-    assert usage.measurable(replace(one, held_to=start + 77), start, PERIOD_MS, alive=False) == start + 77
+    assert usage.measurable(one, start + PERIOD_MS - 1, PERIOD_MS, None, alive=True) == start + 10
+    assert usage.measurable(one, start + PERIOD_MS, PERIOD_MS, None, alive=True) == start + PERIOD_MS
+    assert usage.measurable(one, start + 5 * PERIOD_MS, PERIOD_MS, None, alive=False) == start + 10
+    assert usage.measurable(replace(one, held_to=start + 77), start, PERIOD_MS, None, alive=False) == start + 77
 
 
 @given(st.integers(-(10**6), 10**6), st.integers(-(10**6), 10**6), st.integers(0, 10**6), st.booleans())
@@ -122,6 +122,14 @@ def test_the_end_is_never_beyond_now_and_never_before_what_is_told(
         assert end == one.metered_to
     elif ended >= began:
         assert end == now
+
+
+@given(st.integers(0, 10**6), st.none() | st.integers(-(10**6), 2 * 10**6))
+def test_no_hold_goes_on_when_its_lease_has_run_out(end: int, lapse: int | None) -> None:
+    free, bound = hold(), replace(hold(), epoch=1)
+    lapse_ms = None if lapse is None else NOW + lapse
+    assert usage.bounded(free, NOW + end, lapse_ms) == NOW + end
+    assert usage.bounded(bound, NOW + end, lapse_ms) == (NOW if lapse is None else NOW + max(0, min(end, lapse)))
 
 
 def test_a_clock_put_back_a_little_makes_no_overlap_and_a_wrong_one_heals() -> None:
