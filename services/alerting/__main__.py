@@ -3,9 +3,9 @@
 import asyncio
 import sys
 
-from libs.bus import PgLedger
 from libs.db import connect, migrate
 from libs.kit.start import read_settings
+from services.alerting.after import AlertingLedger
 from services.alerting.app import SERVICE, build
 from services.alerting.settings import AlertingSettings
 
@@ -14,7 +14,7 @@ async def run(settings: AlertingSettings) -> None:
     """Open the ledger, bring the schema up to date and serve until told to stop."""
     pool = await connect(settings.dsn, SERVICE)
     await migrate(pool, SERVICE, "services.alerting")
-    await build(settings, PgLedger(pool, SERVICE)).run()
+    await build(settings, AlertingLedger(pool, SERVICE)).run()
 
 
 def main(arguments: list[str]) -> int:

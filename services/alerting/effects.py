@@ -13,6 +13,7 @@ from libs.db import Connection
 from libs.kit.logs import get_logger
 from libs.telemetry import context
 from services.alerting import store
+from services.alerting.after import after_commit
 from services.alerting.core.model import Count, Effect, Fire, Resolve
 
 FIRED, RESOLVED = 1, 2
@@ -27,22 +28,21 @@ class Teller:
     receivers: Sequence[str]
     actor: str
 
-    async def apply(self, effect: Effect | None) -> None:
+    async def apply(self, effect: Effect) -> None:
         """Run what was decided; an episode is told twice: as it fires and when it is over."""
         match effect:
             case Fire(alert):
                 await store.add_alert(self.tx.conn, alert)
-                get_logger().warning("alert.fired", **_fields(alert))
+                after_commit(lambda: get_logger().warning("alert.fired", **_fields(alert)))
                 await self._tell(alert, registry.ALERTS_FIRED, FIRED, self.receivers)
             case Count(alert):
                 await store.save_alert(self.tx.conn, alert)
             case Resolve(alert):
                 await store.save_alert(self.tx.conn, alert)
-                get_logger().info("alert.resolved", **_fields(alert), resolution=alert.resolution)
+                fields = {**_fields(alert), "resolution": alert.resolution}
+                after_commit(lambda: get_logger().info("alert.resolved", **fields))
                 told = await store.told(self.tx.conn, alert.alert_id)
                 await self._tell(alert, registry.ALERTS_RESOLVED, RESOLVED, told)
-            case None:
-                return
             case _:
                 assert_never(effect)
 

@@ -4,18 +4,25 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from pydantic import TypeAdapter
+
 from contracts.alerts import Alert, AlertPhase, Notification
 from libs.db import Connection, Row
 from libs.telemetry.context import Trace
 from services.alerting.core.delivery import Again, Delivered, Fate, Park
-from services.alerting.core.model import Point, Points, Watch
+from services.alerting.core.model import Closing, Opening, Watch
+
+_HISTORY = TypeAdapter(tuple[tuple[Opening, ...], tuple[Closing, ...]])
 
 _LOCK = """
     INSERT INTO subjects (fingerprint, touched_at) VALUES ($1, $2)
-    ON CONFLICT (fingerprint) DO UPDATE SET touched_at = excluded.touched_at RETURNING openings, closings
+    ON CONFLICT (fingerprint) DO UPDATE SET touched_at = excluded.touched_at RETURNING history
 """
-_SAVE_SUBJECT = "UPDATE subjects SET openings = $2, closings = $3 WHERE fingerprint = $1"
-_FORGET = "DELETE FROM subjects WHERE touched_at < $1 AND openings = '{}'"
+_SAVE_SUBJECT = "UPDATE subjects SET history = $2 WHERE fingerprint = $1"
+_FORGET = """
+    DELETE FROM subjects WHERE touched_at < $1 AND NOT EXISTS (
+      SELECT FROM alerts WHERE alerts.fingerprint = subjects.fingerprint AND alerts.state = 'firing')
+"""
 _FORGET_TOLD = """
     DELETE FROM notifications USING alerts
     WHERE alerts.alert_id = notifications.alert_id AND alerts.state = 'resolved' AND alerts.alert_id < $1
@@ -30,16 +37,16 @@ _PAGE = """
 """
 _QUEUE = """
     INSERT INTO notifications
-      (alert_id, receiver, about, state, body, trace_life, trace_hop, queued_at, changed_at, due_at)
-    SELECT $1, receiver, $2, 'waiting', $3, $4, $5, $6, $6, $6 FROM unnest($7::text[]) AS receiver
+      (alert_id, receiver, about, fingerprint, state, body, trace_life, trace_hop, queued_at, changed_at, due_at)
+    SELECT $1, receiver, $2, $3, 'waiting', $4, $5, $6, $7, $7, $7 FROM unnest($8::text[]) AS receiver
 """
 _TOLD = "SELECT receiver FROM notifications WHERE alert_id = $1 AND about = 'firing'"
 _DUE = """
     SELECT * FROM notifications AS one WHERE receiver = $1 AND state = 'waiting' AND due_at <= $2
-      AND NOT (about = 'resolved' AND EXISTS (
-        SELECT FROM notifications AS before WHERE before.alert_id = one.alert_id AND before.receiver = one.receiver
-          AND before.about = 'firing' AND before.state = 'waiting'))
-    ORDER BY due_at, alert_id LIMIT $3
+      AND NOT EXISTS (
+        SELECT FROM notifications AS before WHERE before.receiver = one.receiver
+          AND before.fingerprint = one.fingerprint AND before.state = 'waiting' AND before.number < one.number)
+    ORDER BY due_at, number LIMIT $3
 """
 _SETTLE = """
     UPDATE notifications SET state = $4, message = $5, changed_at = $6, due_at = $7, tries = tries + 1
@@ -80,16 +87,18 @@ async def lock_subject(conn: Connection, fingerprint: str, now: datetime) -> Wat
     assert row is not None
     firing = await conn.fetchval(_FIRING, fingerprint)
     alert = None if firing is None else Alert.model_validate_json(firing)
-    return Watch(_to_points(row["openings"]), _to_points(row["closings"]), alert)
+    openings, closings = _HISTORY.validate_json(row["history"])
+    return Watch(openings, closings, alert)
 
 
 async def save_subject(conn: Connection, fingerprint: str, watch: Watch) -> None:
-    """Keep what is open and what has closed."""
-    await conn.execute(_SAVE_SUBJECT, fingerprint, _to_array(watch.openings), _to_array(watch.closings))
+    """Keep what was read of a subject."""
+    history = _HISTORY.dump_json((watch.openings, watch.closings)).decode()
+    await conn.execute(_SAVE_SUBJECT, fingerprint, history)
 
 
 async def forget_subjects(conn: Connection, before: datetime) -> None:
-    """Drop subjects with nothing open of which nothing was heard since `before`."""
+    """Drop subjects without a firing alert of which nothing was heard since `before`."""
     await conn.execute(_FORGET, before)
 
 
@@ -138,13 +147,12 @@ async def told(conn: Connection, alert_id: str) -> list[str]:
 async def queue(conn: Connection, alert: Alert, receivers: Sequence[str], trace: Trace | None, now: datetime) -> None:
     """Queue one notification for each receiver: of the firing or the resolution, as the episode stands."""
     life, hop = (None, None) if trace is None else (trace.life, trace.hop)
-    await conn.execute(
-        _QUEUE, alert.alert_id, alert.state.value, alert.model_dump_json(), life, hop, now, list(receivers)
-    )
+    keys = (alert.alert_id, alert.state.value, alert.fingerprint)
+    await conn.execute(_QUEUE, *keys, alert.model_dump_json(), life, hop, now, list(receivers))
 
 
 async def due(conn: Connection, receiver: str, now: datetime, limit: int) -> list[Due]:
-    """Notifications to be tried now. A resolution waits until its firing is delivered or parked."""
+    """Notifications to be tried now, one for each fingerprint: the next waits until it is delivered or parked."""
     return [_to_due(row) for row in await conn.fetch(_DUE, receiver, now, limit)]
 
 
@@ -173,14 +181,6 @@ async def count_firing(conn: Connection) -> dict[tuple[str, int], int]:
 async def count_notifications(conn: Connection) -> dict[tuple[str, str], int]:
     """How many notifications there are, by receiver and state."""
     return {(row["receiver"], row["state"]): row["number"] for row in await conn.fetch(_COUNT_NOTIFICATIONS)}
-
-
-def _to_points(array: Sequence[Sequence[int]]) -> Points:
-    return tuple(Point(sequence, mark) for sequence, mark in array)
-
-
-def _to_array(points: Points) -> list[list[int]]:
-    return [[point.sequence, point.mark] for point in points]
 
 
 def _to_notification(row: Row) -> Notification:

@@ -17,6 +17,7 @@ from libs.db import connect_once
 from libs.kit.ids import new_id
 from services.alerting.core.rules import fingerprint
 from tests.alerting.scene import Job, Node, Scene
+from tests.checkpoint.stage import TENANT
 from tests.contracts.judge import faults
 from tests.unit.alerting.format import WEBHOOK
 from tests.waiting import until
@@ -83,18 +84,61 @@ async def test_the_end_of_a_job_resolves_it(scene: Scene) -> None:
     assert (await scene.alert(RESOLVED, job=job.job_id)).resolution == "the job has finished: succeeded"
 
 
-async def test_al4_what_a_newer_commit_has_covered_stays_silent_after_a_restart(scene: Scene) -> None:
-    """The commit is read first; its older failure comes to another process, which has the commit from the tables."""
-    job, other = Job(scene), Job(scene)
-    await job.failed(5, 100)
-    await scene.alert(FIRING, job=job.job_id)
-    await job.committed(9, 200)
-    await scene.alert(RESOLVED, job=job.job_id)
+async def _read(scene: Scene, **labels: str) -> None:
+    """Wait until something of the subject with these labels was read."""
+    conn = await connect_once(scene.stage.dsn)
+    try:
+        query = "SELECT 1 FROM subjects WHERE fingerprint = $1"
+        await until(lambda: conn.fetchval(query, fingerprint(labels)), 20, f"{labels} to be read")
+    finally:
+        await conn.close()
+
+
+async def _is_told_once(scene: Scene, **labels: str) -> None:
+    """One episode, over already: both events and both notifications, in order, to each receiver."""
+    await scene.alert(RESOLVED, 1, **labels)
+    assert [alert.state for alert in await scene.told(BOTH, **labels)] == [FIRING, RESOLVED]
+    for receiver in (scene.pager, scene.chat):
+        assert [one.about for one in await scene.until_taken(receiver, 2, **labels)] == ["firing", "resolved"]
+
+
+async def test_a_loss_read_after_the_return_is_told_all_the_same(scene: Scene) -> None:
+    """As when the service is killed with the loss in its hands, and reads the return before it comes again."""
+    node = Node(scene)
+    await node.returned(4)
+    await _read(scene, alertname="NodeLost", node=node.name)
     scene.restart()
+    await node.lost(3)
+    await _is_told_once(scene, node=node.name)
+
+
+async def test_al4_a_failure_read_after_its_commit_is_told_once_through_a_restart(scene: Scene) -> None:
+    """The failure comes to another process, which has the commit from the tables; what has been told is not again."""
+    job, other = Job(scene), Job(scene)
+    await job.committed(9, 200)
+    await _read(scene, alertname="CheckpointFailed", tenant=TENANT, job=job.job_id)
+    scene.restart()
+    await job.failed(7, 150)
+    await _is_told_once(scene, job=job.job_id)
+    await job.failed(5, 100)
     await job.failed(7, 150)
     await other.failed(1, 10)
     await scene.alert(FIRING, job=other.job_id)
     assert len(await scene.records(job=job.job_id)) == 1
+
+
+async def test_a_node_that_flapped_has_all_its_episodes_in_the_worst_order(scene: Scene) -> None:
+    node = Node(scene)
+    await node.lost(3)
+    await node.lost(5)
+    await scene.alert(FIRING, seen=2, node=node.name)
+    await node.returned(6)
+    await scene.alert(RESOLVED, seen=2, node=node.name)
+    await node.returned(4)
+    taken = await scene.until_taken(scene.pager, 4, node=node.name)
+    assert [one.about for one in taken] == ["firing", "resolved", "firing", "resolved"]
+    assert len({one.key for one in taken}) == 4
+    assert len(await scene.records(RESOLVED, node=node.name)) == 2
 
 
 async def test_al1_what_fires_goes_on_firing_after_a_kill(scene: Scene) -> None:

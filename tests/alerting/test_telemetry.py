@@ -59,6 +59,8 @@ async def test_log_lines_name_what_they_are_about(scene: Scene) -> None:
     events = {line["event"] for line in lines}
     assert {"alert.fired", "notification.delivered"} <= events
     assert {line["node"] for line in lines} == {node.name}
+    [trace] = {line["trace"] for line in lines}
+    assert len(trace) == 32
 
 
 async def test_gauges_show_what_fires_and_what_waits(scene: Scene) -> None:

@@ -47,6 +47,26 @@ async def test_a_busy_receiver_is_asked_again_with_the_same_key(scene: Scene) ->
     assert len({one.key for one in taken}) == 1
 
 
+async def test_episodes_of_one_alert_are_told_in_order(scene: Scene) -> None:
+    """The first firing has to be tried again while the episode ends and the next begins."""
+    node = Node(scene)
+    scene.pager.answers[:] = [503]
+    scene.pager.hold.clear()
+    await node.lost(3)
+    await scene.until_taken(scene.pager, 1, node=node.name)
+    first = await scene.alert(FIRING, node=node.name)
+    await node.returned(4)
+    await scene.alert(RESOLVED, node=node.name)
+    await node.lost(5)
+    second = await scene.alert(FIRING, node=node.name)
+    scene.pager.hold.set()
+    await scene.notification(second, "pager", FIRING, "delivered")
+    await scene.notification(first, "pager", RESOLVED, "delivered")
+    firing, resolved = f"{first.alert_id}-firing", f"{first.alert_id}-resolved"
+    taken = [(one.key, one.status) for one in scene.pager.of(node=node.name)]
+    assert taken == [(firing, 503), (firing, 200), (resolved, 200), (f"{second.alert_id}-firing", 200)]
+
+
 async def test_a_receiver_that_refuses_is_parked_at_once_and_the_other_is_told(scene: Scene) -> None:
     node = Node(scene)
     scene.chat.answers[:] = [404]

@@ -2,17 +2,15 @@
 
 Events of one subject come in any order. What opens an alert and what closes it are therefore kept as points: the
 sequence of the event, and a mark (the step of a checkpoint, else 0). A closing covers an opening when it is newer and
-its mark is as high. An alert fires while an opening is not covered, whichever was read first.
+its mark is as high.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
 from contracts.alerts import Alert
 from contracts.base import INT64_MAX
-
-POINTS_LIMIT = 64
 
 
 class Point(NamedTuple):
@@ -26,17 +24,22 @@ class Point(NamedTuple):
         return self.sequence >= other.sequence and self.mark >= other.mark
 
 
-Points: TypeAlias = tuple[Point, ...]
-
 FOR_GOOD = Point(INT64_MAX, INT64_MAX)
 
 
-def add(points: Points, point: Point) -> Points:
-    """`points` with one more, less those that it makes superfluous; the oldest go beyond POINTS_LIMIT."""
-    if any(known.covers(point) for known in points):
-        return points
-    kept = [known for known in points if not point.covers(known)]
-    return tuple(sorted([*kept, point]))[-POINTS_LIMIT:]
+class Opening(NamedTuple):
+    """Something that went wrong, and the annotations that tell it."""
+
+    at: Point
+    annotations: dict[str, str]
+
+
+class Closing(NamedTuple):
+    """Something that mends what went wrong before it, in words. `told`: an episode was told to be over by it."""
+
+    at: Point
+    words: str
+    told: bool = False
 
 
 @dataclass(frozen=True)
@@ -50,28 +53,15 @@ class Signal:
 
 @dataclass(frozen=True)
 class Watch:
-    """One subject: what is open, what has closed, and the episode that fires now."""
+    """One subject: what was read of it, and the episode that fires now."""
 
-    openings: Points = ()
-    closings: Points = ()
+    openings: tuple[Opening, ...] = ()
+    closings: tuple[Closing, ...] = ()
     firing: Alert | None = None
 
-    def closed_by(self, point: Point) -> "Watch":
-        """After a closing; the episode is left as it is."""
-        left = tuple(opening for opening in self.openings if not point.covers(opening))
-        return Watch(left, add(self.closings, point), self.firing)
-
-    def is_covered(self, opening: Point) -> bool:
-        """Whether a closing that was read before makes this opening a thing of the past."""
-        return any(closing.covers(opening) for closing in self.closings)
-
-    def newest(self) -> int:
-        """The highest sequence among the openings, -1 without any."""
-        return max(_sequences(self.openings), default=-1)
-
-
-def _sequences(points: Points) -> Iterable[int]:
-    return (point.sequence for point in points)
+    def has(self, point: Point) -> bool:
+        """Whether the event at `point` was read before."""
+        return any(known.at == point for known in (*self.openings, *self.closings))
 
 
 @dataclass(frozen=True)
@@ -94,6 +84,11 @@ class Rule:
     def concerns(self, signal: Signal) -> bool:
         """Whether this rule looks at such an event."""
         return signal.message == self.opens or signal.message in self.closes
+
+    def ignores(self, signal: Signal) -> bool:
+        """Whether such an opening is none."""
+        opens = signal.message == self.opens
+        return opens and any(signal.facts[fact] in values for fact, values in self.harmless.items())
 
 
 @dataclass(frozen=True)

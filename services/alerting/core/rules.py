@@ -1,13 +1,14 @@
 """The rules, and what an event does to the subject of one: fire, count, resolve, or nothing."""
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 
 from contracts import registry
 from contracts.alerts import Alert, AlertPhase
 from contracts.base import INT64_MAX
-from services.alerting.core.model import Count, Effect, Fire, Point, Resolve, Rule, Signal, Watch, add
+from services.alerting.core.history import Ended, episodes, mark_told, trim, untold
+from services.alerting.core.model import Closing, Count, Effect, Fire, Opening, Point, Resolve, Rule, Signal, Watch
 
 ALERTNAME = "alertname"
 FINGERPRINT_CHARS = 16
@@ -62,37 +63,65 @@ def fingerprint(labels: Mapping[str, str]) -> str:
 
 
 def decide(
-    rule: Rule, watch: Watch, signal: Signal, *, now: datetime, alert_id: str
-) -> tuple[Watch, Fire | Count | Resolve | None]:
-    """What an event means. `now` is when it was received: senders' clocks are not asked. `alert_id` is for a firing."""
-    if signal.message != rule.opens:
-        words = rule.closes[signal.message].format_map(signal.facts)
-        return _close(watch, signal.at, words, now)
-    if any(signal.facts[fact] in values for fact, values in rule.harmless.items()) or watch.is_covered(signal.at):
-        return watch, None
-    openings = add(watch.openings, signal.at)
-    effect: Effect
-    if watch.firing is None:
-        effect = Fire(_episode(rule, signal, now, alert_id))
-    else:
-        effect = Count(_again(rule, watch, watch.firing, signal))
-    return Watch(openings, watch.closings, effect.alert), effect
+    rule: Rule, watch: Watch, signal: Signal, *, now: datetime, new_id: Callable[[], str]
+) -> tuple[Watch, list[Effect]]:
+    """What an event means. `now` is when it was received: senders' clocks are not asked.
+
+    What is over is told in the order in which it was, then what fires. An alert that fires becomes the first of those:
+    a receiver knows alerts by their fingerprint, and would take the end of another episode for the end of this one.
+    """
+    if rule.ignores(signal) or watch.has(signal.at):
+        return watch, []
+    openings, closings = _enter(rule, watch, signal)
+    found = episodes(openings, closings)
+    firing, effects = watch.firing, list[Effect]()
+    late = untold(closings, found.ended, signal.at)
+    for episode in late:
+        if firing is None:
+            firing = _fire(rule, signal, episode.openings, now, new_id())
+            effects.append(Fire(firing))
+        elif found.standing or episode is not late[-1]:  # it was counted together with what turns out to be another
+            firing = firing.model_copy(update={"seen": len(episode.openings)})
+        told = firing.model_copy(update={"annotations": episode.openings[-1].annotations})
+        effects.append(Resolve(_over(told, episode.closing.words, now)))
+        firing = None
+    if found.standing and firing is None:
+        firing = _fire(rule, signal, found.standing, now, new_id())
+        effects.append(Fire(firing))
+    elif firing is not None and signal.message == rule.opens and not _is_in(found.ended, signal.at):
+        annotations = found.standing[-1].annotations
+        firing = firing.model_copy(update={"seen": firing.seen + 1, "annotations": annotations})
+        effects.append(Count(firing))
+    return Watch(*trim(openings, mark_told(closings, found.ended, signal.at)), firing), effects
 
 
 def resolve_by_hand(watch: Watch, words: str, now: datetime) -> tuple[Watch, Resolve | None]:
     """An operator has dealt with whatever has been told up to now."""
-    return _close(watch, Point(max(watch.newest(), 0), INT64_MAX), words, now)
+    if watch.firing is None:
+        return watch, None
+    newest = max(opening.at.sequence for opening in watch.openings)
+    closing = Closing(Point(newest, INT64_MAX), words[:TEXT_LIMIT], told=True)
+    openings, closings = trim(watch.openings, (*watch.closings, closing))
+    return Watch(openings, closings), Resolve(_over(watch.firing, closing.words, now))
 
 
-def _close(watch: Watch, at: Point, words: str, now: datetime) -> tuple[Watch, Resolve | None]:
-    closed = watch.closed_by(at)
-    if closed.firing is None or closed.openings:
-        return closed, None
-    over = {"state": AlertPhase.RESOLVED, "resolved_at": now, "resolution": words[:TEXT_LIMIT]}
-    return Watch((), closed.closings), Resolve(closed.firing.model_copy(update=over))
+def _enter(rule: Rule, watch: Watch, signal: Signal) -> tuple[tuple[Opening, ...], tuple[Closing, ...]]:
+    if signal.message == rule.opens:
+        return (*watch.openings, Opening(signal.at, _annotations(rule, signal))), watch.closings
+    words = rule.closes[signal.message].format_map(signal.facts)[:TEXT_LIMIT]
+    return watch.openings, (*watch.closings, Closing(signal.at, words))
 
 
-def _episode(rule: Rule, signal: Signal, now: datetime, alert_id: str) -> Alert:
+def _is_in(ended: Sequence[Ended], point: Point) -> bool:
+    return any(opening.at == point for episode in ended for opening in episode.openings)
+
+
+def _over(alert: Alert, words: str, now: datetime) -> Alert:
+    return alert.model_copy(update={"state": AlertPhase.RESOLVED, "resolved_at": now, "resolution": words})
+
+
+def _fire(rule: Rule, signal: Signal, openings: Sequence[Opening], now: datetime, alert_id: str) -> Alert:
+    """A new episode of these openings; `signal` is any event of the subject."""
     labels = identity(rule, signal.facts)
     return Alert(
         alert_id=alert_id,
@@ -100,18 +129,11 @@ def _episode(rule: Rule, signal: Signal, now: datetime, alert_id: str) -> Alert:
         fingerprint=fingerprint(labels),
         level=rule.level,
         labels=labels,
-        annotations=_annotations(rule, signal),
+        annotations=openings[-1].annotations,
         state=AlertPhase.FIRING,
-        seen=1,
+        seen=len(openings),
         fired_at=now,
     )
-
-
-def _again(rule: Rule, watch: Watch, alert: Alert, signal: Signal) -> Alert:
-    """One more of the same; the annotations tell of the newest."""
-    newest = signal.at.sequence > watch.newest()
-    annotations = _annotations(rule, signal) if newest else alert.annotations
-    return alert.model_copy(update={"seen": alert.seen + 1, "annotations": annotations})
 
 
 def _annotations(rule: Rule, signal: Signal) -> dict[str, str]:

@@ -2,8 +2,7 @@
 
 CREATE TABLE subjects (
   fingerprint text PRIMARY KEY,
-  openings bigint[] NOT NULL DEFAULT '{}',
-  closings bigint[] NOT NULL DEFAULT '{}',
+  history text NOT NULL DEFAULT '[[], []]',
   touched_at timestamptz NOT NULL
 );
 CREATE INDEX subjects_touched_at ON subjects (touched_at);
@@ -23,6 +22,8 @@ CREATE TABLE notifications (
   alert_id text NOT NULL REFERENCES alerts,
   receiver text NOT NULL,
   about text NOT NULL CHECK (about IN ('firing', 'resolved')),
+  fingerprint text NOT NULL,
+  number bigint GENERATED ALWAYS AS IDENTITY,
   state text NOT NULL CHECK (state IN ('waiting', 'delivered', 'parked')),
   body text NOT NULL,
   tries bigint NOT NULL DEFAULT 0,
@@ -35,3 +36,5 @@ CREATE TABLE notifications (
   PRIMARY KEY (alert_id, receiver, about)
 );
 CREATE INDEX notifications_due ON notifications (receiver, due_at) WHERE state = 'waiting';
+-- What is queued about one fingerprint is told in this order, whatever its episode.
+CREATE INDEX notifications_order ON notifications (receiver, fingerprint, number) WHERE state = 'waiting';

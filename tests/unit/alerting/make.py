@@ -1,5 +1,6 @@
 """Signals and times for the tests of alerting's core."""
 
+import itertools
 from datetime import UTC, datetime, timedelta
 
 from contracts import registry
@@ -16,8 +17,8 @@ def lost(sequence: int, reason: str = "no heartbeat for 270 s", node: str = "cen
     return Signal(registry.NODES_LOST.id, Point(sequence), {"node": node, "reason": reason})
 
 
-def returned(sequence: int) -> Signal:
-    return Signal(registry.NODES_RETURNED.id, Point(sequence), {"node": "central-1", "reason": "heard again"})
+def returned(sequence: int, reason: str = "heard again") -> Signal:
+    return Signal(registry.NODES_RETURNED.id, Point(sequence), {"node": "central-1", "reason": reason})
 
 
 def failed(sequence: int, step: int, cause: CheckpointFailure = CheckpointFailure.DIGEST_MISMATCH) -> Signal:
@@ -34,10 +35,10 @@ def finished() -> Signal:
 
 
 def run(rule: Rule, *read: Signal, watch: Watch | None = None) -> tuple[Watch, list[Effect]]:
-    """Read signals in this order, one second after the other; ids are `alert-0`, `alert-1`, ..."""
+    """Read signals in this order, one second after the other; ids count from 0."""
     watch, effects = watch or Watch(), list[Effect]()
+    ids = (f"01a22b7c-0000-7000-8000-{number:012x}" for number in itertools.count())
     for number, signal in enumerate(read):
-        alert_id = f"01a22b7c-0000-7000-8000-{number:012x}"
-        watch, effect = decide(rule, watch, signal, now=NOW + timedelta(seconds=number), alert_id=alert_id)
-        effects += [] if effect is None else [effect]
+        watch, more = decide(rule, watch, signal, now=NOW + timedelta(seconds=number), new_id=lambda: next(ids))
+        effects += more
     return watch, effects

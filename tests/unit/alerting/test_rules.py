@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Sequence
 from datetime import timedelta
+from random import Random  # noqa: TID251 - hypothesis hands it out
 
 import pytest
 from hypothesis import given
@@ -10,7 +11,8 @@ from hypothesis import strategies as st
 
 from contracts.alerts import AlertPhase
 from contracts.checkpoints import CheckpointFailure
-from services.alerting.core.model import POINTS_LIMIT, Count, Fire, Point, Resolve, Signal, Watch, add
+from services.alerting.core.history import LIMIT
+from services.alerting.core.model import Count, Effect, Fire, Point, Resolve, Signal, Watch
 from services.alerting.core.rules import (
     CHECKPOINT_FAILED,
     NODE_LOST,
@@ -36,7 +38,8 @@ def test_a_lost_node_fires_once_and_resolves_when_it_is_back() -> None:
     assert resolved.alert.alert_id == fired.alert.alert_id
     assert resolved.alert.state is AlertPhase.RESOLVED
     assert resolved.alert.resolution == "node central-1 is back: heard again"
-    assert watch == Watch((), (Point(5),), None)
+    assert watch.firing is None
+    assert [(closing.at, closing.told) for closing in watch.closings] == [(Point(5), True)]
 
 
 def test_a_failed_checkpoint_fires_once_and_resolves_by_a_commit_that_reaches_as_far() -> None:
@@ -76,16 +79,24 @@ def test_the_end_of_the_job_resolves_and_nothing_fires_after_it() -> None:
 
 
 @pytest.mark.parametrize(
-    "read",
+    ("read", "words"),
     [
-        [committed(6, 150), failed(5, 150)],
-        [committed(6, 200), failed(5, 150)],
-        [committed(6, 200), committed(9, 100), failed(5, 150)],
-        [finished(), failed(5, 150)],
+        ([committed(6, 150), failed(5, 150)], "step 150 was committed by attempt 1"),
+        ([committed(6, 200), failed(5, 150)], "step 200 was committed by attempt 1"),
+        ([committed(6, 100), committed(9, 200), failed(5, 150)], "step 200 was committed by attempt 1"),
+        ([finished(), failed(5, 150)], "the job has finished: succeeded"),
     ],
 )
-def test_an_older_failure_never_fires_after_a_newer_commit(read: list[Signal]) -> None:
-    assert run(CHECKPOINT_FAILED, *read)[1] == []
+def test_a_failure_read_after_what_has_mended_it_fires_and_resolves_at_once(read: list[Signal], words: str) -> None:
+    watch, effects = run(CHECKPOINT_FAILED, *read)
+    fired, resolved = effects
+    assert isinstance(fired, Fire)
+    assert isinstance(resolved, Resolve)
+    assert fired.alert.alert_id == resolved.alert.alert_id
+    assert fired.alert.annotations["step"] == "150"
+    assert resolved.alert.resolution == words
+    assert watch.firing is None
+    assert run(CHECKPOINT_FAILED, *read, watch=watch)[1] == [], "a second time it adds nothing"
 
 
 def test_a_checkpoint_found_damaged_fires_though_it_was_committed_before() -> None:
@@ -94,8 +105,36 @@ def test_a_checkpoint_found_damaged_fires_though_it_was_committed_before() -> No
         assert watch.firing is not None
 
 
-def test_an_older_loss_never_fires_after_a_newer_return() -> None:
-    assert run(NODE_LOST, returned(4), lost(3))[1] == []
+def test_a_loss_read_after_its_return_fires_and_resolves_at_once() -> None:
+    watch, effects = run(NODE_LOST, returned(4), lost(3))
+    assert [type(effect) for effect in effects] == [Fire, Resolve]
+    assert effects[1].alert.resolution == "node central-1 is back: heard again"
+    assert run(NODE_LOST, lost(3), lost(2), returned(4), watch=watch)[1] == [], "that episode has been told"
+
+
+_FLAPPING = [lost(1, "first"), returned(2, "once"), lost(3, "second"), returned(4, "twice")]
+
+
+@pytest.mark.parametrize("read", [*itertools.permutations(_FLAPPING)])
+def test_a_flapping_node_has_the_same_two_episodes_in_any_order(read: tuple[Signal, ...]) -> None:
+    watch, effects = run(NODE_LOST, *read)
+    told = [effect for effect in effects if not isinstance(effect, Count)]
+    assert [type(effect) for effect in told] == [Fire, Resolve, Fire, Resolve]
+    assert run(NODE_LOST, *read, watch=watch) == (watch, [])
+
+
+def test_an_episode_that_is_read_late_does_not_end_the_alert_that_fires() -> None:
+    """Receivers know it by its fingerprint: the last that they hear must be that it fires."""
+    watch, effects = run(NODE_LOST, returned(2), lost(3, "second"), lost(1, "first"))
+    assert [type(effect) for effect in effects] == [Fire, Resolve, Fire]
+    first, _, second = effects
+    assert watch.firing == second.alert
+    assert (effects[1].alert.alert_id, effects[1].alert.annotations["description"]) == (first.alert.alert_id, "first")
+    assert second.alert.annotations["description"] == "second"
+
+
+def test_a_true_end_that_is_read_late_adds_nothing() -> None:
+    assert [type(effect) for effect in run(NODE_LOST, lost(1), returned(4), returned(2))[1]] == [Fire, Resolve]
 
 
 def test_al2_nothing_but_a_closing_ends_an_episode() -> None:
@@ -150,32 +189,75 @@ def test_each_message_concerns_its_rule_alone() -> None:
         assert [*rules_for(Signal(rule.opens, Point(1), {}))] == [rule]
 
 
-def _truth(events: Sequence[Signal]) -> bool:
-    """Whether an alert fires, told from the whole history: a failure that no later commit covers."""
-    openings = [one.at for one in events if one.message == CHECKPOINT_FAILED.opens]
-    closings = [one.at for one in events if one.message != CHECKPOINT_FAILED.opens]
-    return any(not any(closing.covers(opening) for closing in closings) for opening in openings)
+def _rounds(effects: Sequence[Effect]) -> int:
+    """How many episodes were told; each fires once, and is over before the next fires."""
+    told = [effect for effect in effects if not isinstance(effect, Count)]
+    assert [type(effect) for effect in told] == ([Fire, Resolve] * len(told))[: len(told)]
+    ids = [effect.alert.alert_id for effect in told]
+    assert ids[::2][: len(ids) // 2] == ids[1::2]
+    assert len({*ids}) == (len(ids) + 1) // 2
+    return len({*ids})
 
 
-def _history(kinds: list[tuple[bool, int]]) -> list[Signal]:
+def _node(kinds: list[bool]) -> list[Signal]:
+    """The history of a node."""
+    return [lost(n, f"reason {n}") if bad else returned(n, f"reason {n}") for n, bad in enumerate(kinds, 1)]
+
+
+def _job(kinds: list[tuple[bool, int]]) -> list[Signal]:
+    """The history of a job's checkpoints."""
     return [failed(number, step) if bad else committed(number, step) for number, (bad, step) in enumerate(kinds, 1)]
 
 
-_ANY_ORDER = st.lists(st.tuples(st.booleans(), st.integers(0, 4)), max_size=7).map(_history).flatmap(st.permutations)
+def _forward(kinds: list[tuple[bool, int]]) -> list[Signal]:
+    """That of a job which never goes back to an earlier step."""
+    return _job(list(zip([bad for bad, _ in kinds], sorted(step for _, step in kinds), strict=True)))
 
 
-@given(_ANY_ORDER)
-def test_whether_it_fires_does_not_depend_on_the_order(read: list[Signal]) -> None:
-    watch, effects = run(CHECKPOINT_FAILED, *read)
-    assert (watch.firing is not None) == _truth(read)
-    told = [type(effect) for effect in effects if not isinstance(effect, Count)]
-    assert told == [Fire, Resolve] * (len(told) // 2) + [Fire] * (len(told) % 2)
+_KINDS = st.lists(st.tuples(st.booleans(), st.integers(0, 4)), max_size=8)
+_BOTH = st.randoms(use_true_random=False)
 
 
-@given(st.lists(st.tuples(st.integers(1, 500), st.integers(0, 500)), max_size=200))
-def test_points_are_bounded_and_none_covers_another(pairs: list[tuple[int, int]]) -> None:
-    points: tuple[Point, ...] = ()
-    for pair in pairs:
-        points = add(points, Point(*pair))
-    assert len(points) <= POINTS_LIMIT
-    assert not any(one.covers(other) for one, other in itertools.permutations(points, 2))
+def _shuffled(history: list[Signal], random: Random) -> list[Signal]:
+    """Any order, some read twice."""
+    read = [*history, *(signal for signal in history if random.random() < 0.3)]
+    random.shuffle(read)
+    return read
+
+
+@given(st.lists(st.booleans(), max_size=9).map(_node), _BOTH)
+def test_the_episodes_of_a_node_are_the_same_in_any_order(history: list[Signal], random: Random) -> None:
+    in_order, told_in_order = run(NODE_LOST, *history)
+    watch, told = run(NODE_LOST, *_shuffled(history, random))
+    assert _rounds(told) == _rounds(told_in_order)
+    assert (watch.firing is None) == (in_order.firing is None)
+
+
+@given(_KINDS.map(_forward), _BOTH)
+def test_the_episodes_of_a_job_that_goes_forward_are_the_same_in_any_order(
+    history: list[Signal], random: Random
+) -> None:
+    in_order, told_in_order = run(CHECKPOINT_FAILED, *history)
+    watch, told = run(CHECKPOINT_FAILED, *_shuffled(history, random))
+    assert _rounds(told) == _rounds(told_in_order)
+    assert (watch.firing is None) == (in_order.firing is None)
+
+
+@given(_KINDS.map(_job), _BOTH)
+def test_of_any_job_no_episode_is_missed_and_the_last_state_is_true(history: list[Signal], random: Random) -> None:
+    in_order, told_in_order = run(CHECKPOINT_FAILED, *history)
+    watch, told = run(CHECKPOINT_FAILED, *_shuffled(history, random))
+    assert _rounds(told) >= _rounds(told_in_order)
+    assert (watch.firing is None) == (in_order.firing is None)
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 500)), max_size=300).map(_job))
+def test_what_is_kept_is_bounded_and_forgets_nothing_that_stands(history: list[Signal]) -> None:
+    watch, effects = run(CHECKPOINT_FAILED, *history)
+    closings = [closing.at for closing in watch.closings]
+    standing = [one.at for one in watch.openings if not any(at.covers(one.at) for at in closings)]
+    assert (watch.firing is not None) == bool(standing)
+    for points in (closings, [one.at for one in watch.openings]):
+        needed = [at for at in points if not any(other.covers(at) and other != at for other in points)]
+        assert len(points) <= max(LIMIT, len(needed))
+    _rounds(effects)
