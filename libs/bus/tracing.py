@@ -157,6 +157,7 @@ def about(key_kind: Key, key: str, body: Model) -> None:
         tenant=key if key_kind is Key.TENANT else getattr(body, "tenant", None),
         attempt=attempt if isinstance(attempt, int) else getattr(attempt, "number", None),
     )
+    spans.put(**{"farside.member": getattr(body, "member", None)})
 
 
 def outcome(template: str, durable: str, what: Outcome, messages: int = 1) -> None:
