@@ -97,7 +97,11 @@ async def _read(scene: Scene, **labels: str) -> None:
 async def _is_told_once(scene: Scene, **labels: str) -> None:
     """One episode, over already: both events and both notifications, in order, to each receiver."""
     await scene.alert(RESOLVED, 1, **labels)
-    assert [alert.state for alert in await scene.told(BOTH, **labels)] == [FIRING, RESOLVED]
+
+    async def published() -> bool:
+        return [alert.state for alert in await scene.told(BOTH, **labels)] == [FIRING, RESOLVED]
+
+    await until(published, 20, "both events, in order, and no other")
     for receiver in (scene.pager, scene.chat):
         assert [one.about for one in await scene.until_taken(receiver, 2, **labels)] == ["firing", "resolved"]
 
