@@ -45,11 +45,17 @@ class Streams:
         )
 
     async def issued(self, invoice_id: str) -> Invoice | None:
-        """The invoice as it was issued, under whatever tenant."""
-        event = await self._session.first(
-            [registry.INVOICES_ISSUED], "*", 1, lambda event: event.body.invoice_id == invoice_id, ISSUED_WAIT_S
+        """The tenant's invoice as it was issued."""
+        message = registry.INVOICES_ISSUED
+        since = await self._session.next_sequence(message)
+        async with aclosing(self._replay([message], self._tenant)) as events:
+            async for event in events:
+                if event.body.invoice_id == invoice_id:
+                    return event.body
+        late = await self._session.first(
+            [message], self._tenant, since, lambda event: event.body.invoice_id == invoice_id, ISSUED_WAIT_S
         )
-        return None if event is None else event.body
+        return None if late is None else late.body
 
     async def closings(self) -> tuple[dict[str, UsagePeriodClosed], dict[str, UsageRolledUp]]:
         """The tenant's closings and their roll-ups, by id."""

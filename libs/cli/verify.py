@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
@@ -137,13 +138,13 @@ class _Others:
     """Which roll-ups of other closings matter: those of the invoice's own hours, and those that the stream measures."""
 
     cutoff: datetime
-    own: list[UsageRolledUp]
+    hours: frozenset[datetime]
     reach: datetime | None
 
     def needs(self, rollup: UsageRolledUp) -> bool:
         """Whether it may hold a sample of the invoice, or a row that was measured up to its cutoff."""
         measured = self.reach is None or rollup.hour >= self.reach.replace(minute=0, second=0, microsecond=0)
-        return rollup.hour in {each.hour for each in self.own} or (measured and rollup.hour <= self.cutoff + AHEAD)
+        return rollup.hour in self.hours or (measured and rollup.hour <= self.cutoff + AHEAD)
 
 
 class _Gathering:
@@ -169,7 +170,8 @@ class _Gathering:
         extracts = await self._extracts(rollups)
         raw, origins = await self._raw(rollups)
         closing = closed.get(invoice.close_id)
-        others = _Others(invoice.cutoff if closing is None else closing.cutoff, rollups, reach.usage)
+        cutoff = invoice.cutoff if closing is None else closing.cutoff
+        others = _Others(cutoff, frozenset(rollup.hour for rollup in rollups), reach.usage)
         replay = await self._replay(extracts, others, await self._elsewhere(others, closed, told))
         issued = await self._streams.issued(invoice.invoice_id)
         placements = await self._streams.placements({key[0] for key in replay.billed})
@@ -275,13 +277,10 @@ class _Gathering:
     ) -> dict[Identity, list[Elsewhere]]:
         """Samples of the tenant's other closings, as far as roll-ups are listed or published."""
         ends = {close_id: closing.cutoff for close_id, closing in closed.items()}
-        rollups = dict(told)
+        rollups, counts = dict(told), Counter(rollup.close_id for rollup in told.values())
         for close_id, end in (await self._allowed("billing's invoices", self._closings()) or {}).items():
             ends.setdefault(close_id, end)
-            if (
-                close_id not in closed
-                or sum(one.close_id == close_id for one in told.values()) < closed[close_id].rollups
-            ):
+            if close_id not in closed or counts[close_id] < closed[close_id].rollups:
                 listed = await self._allowed(f"metering's roll-ups of closing {close_id}", self._rollups(close_id))
                 rollups = {rollup.rollup_id: rollup for rollup in listed or ()} | rollups
         wanted = [each for each in rollups.values() if each.close_id != self._invoice.close_id and others.needs(each)]
