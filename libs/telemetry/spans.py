@@ -78,7 +78,8 @@ def span(
 
     `root`: a trace of its own, whatever is current. `begins`: the life begins here, in the trace of the parent, whose
     own life is not ours. A span with no parent begins a life. Only the first MAX_LINKS of `links` are kept, and nothing
-    that is no traceparent. What is raised makes the span an error. No message but the one it is about may be awaited inside, and nothing yielded.
+    that is no traceparent. What is raised makes the span an error. No message but the one it is about may be awaited
+    inside, and nothing yielded.
     """
     parent = None if root else trace or context.current()
     started = _start(name, kind, parent, links, attributes, None)

@@ -71,7 +71,7 @@ def span(service: str) -> Span:
 
 def trace(services: int = 7, orphans: int = 0) -> Journey:
     spans = tuple(span(f"s{number}") for number in range(services))
-    return Journey(JOB_ID, "t", spans, spans[:orphans], (), (), (), 0, 0)
+    return Journey(JOB_ID, "t", spans, spans[:orphans], {}, (), (), 0, 0)
 
 
 def good() -> Findings:
