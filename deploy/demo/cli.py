@@ -91,9 +91,18 @@ def demo(plot: Path, keep: Path | None, *, as_json: bool) -> None:
         output.note("interrupted; everything is cleaned up")
         raise SystemExit(INTERRUPTED) from None
     if picture is not None:
-        draw(picture, plot)
-        output.note(f"the loss curve is in {plot}")
+        _draw(picture, plot)
     _finish(found, time.monotonic() - began, as_json=as_json)
+
+
+def _draw(picture: Picture, plot: Path) -> None:
+    """A picture that cannot be written takes nothing from what the demo has found."""
+    try:
+        draw(picture, plot)
+    except FileError as error:
+        output.note(error.message)
+    else:
+        output.note(f"the loss curve is in {plot}")
 
 
 def _finish(found: Findings, seconds: float, *, as_json: bool) -> None:

@@ -30,7 +30,7 @@ def test_draw(tmp_path: Path) -> None:
         max_loss_difference=0.0,
         final_accuracy=0.98,
     )
-    target = tmp_path / "new" / "curve.png"
+    target = tmp_path / "curve.png"
     draw(picture, target)
     data = target.read_bytes()
     assert data.startswith(PNG)
