@@ -21,7 +21,7 @@ from typing import Self
 
 import psutil
 
-from deploy.local.ports import free_port
+from deploy.local.ports import SOCKETS, free_port
 from deploy.local.users import NAME as POSTGRES_USER
 from deploy.local.users import ensure_user
 from tests.waiting import until_sync
@@ -314,3 +314,10 @@ class SeaweedServer(Server):
 
     def ready(self) -> bool:
         return listening(self.ports["s3"])
+
+    def close(self) -> None:
+        """Besides, take away the sockets that it leaves in /tmp."""
+        super().close()
+        for port in (*self.ports.values(), *self.grpc_ports.values()):
+            for path in SOCKETS.glob(f"seaweedfs-*-{port}.sock"):
+                path.unlink(missing_ok=True)

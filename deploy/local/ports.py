@@ -5,9 +5,11 @@ restarted must find its port free.
 """
 
 import contextlib
+import os
 import secrets
 import socket
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 from contracts.registry import SERVICES
 from deploy.local.errors import StackError
@@ -16,6 +18,7 @@ from deploy.local.fleet import NODES
 LOOPBACK = "127.0.0.1"
 FIRST, LAST = 20000, 31999
 TRIES = 200
+SOCKETS = Path("/tmp")  # noqa: S108 - where SeaweedFS puts its sockets, whatever TMPDIR says
 _GIVEN: set[int] = set()
 
 
@@ -86,7 +89,19 @@ def _candidates(kept: int | None) -> Iterator[int]:
     raise StackError(msg)
 
 
+def _blocked(port: int) -> bool:
+    """Whether another user's SeaweedFS, killed once, left a socket of this port that ours could not take away."""
+    user = os.geteuid()
+    if user == 0:
+        return False
+    with contextlib.suppress(FileNotFoundError):
+        return any(path.stat().st_uid != user for path in SOCKETS.glob(f"seaweedfs-*-{port}.sock"))
+    return False
+
+
 def _hold(held: contextlib.ExitStack, port: int) -> bool:
+    if _blocked(port):
+        return False
     probe = held.enter_context(socket.socket())
     probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:

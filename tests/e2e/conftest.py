@@ -1,5 +1,6 @@
 """Fixtures of the end-to-end tests."""
 
+import contextlib
 import os
 import shutil
 import signal
@@ -18,5 +19,6 @@ def home() -> Iterator[Path]:
     path = Path(tempfile.mkdtemp(prefix="fs-"))
     yield path
     for pid in using(path):
-        os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
     shutil.rmtree(path)

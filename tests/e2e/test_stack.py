@@ -22,7 +22,7 @@ from nats.js.api import StreamConfig
 from pydantic import SecretStr
 
 from contracts.registry import CHECKPOINT, SCHEDULER, SERVICES
-from deploy.local import keeper, postgres
+from deploy.local import keeper, ports, postgres
 from deploy.local.config import read_stack_file
 from deploy.local.errors import StackError
 from deploy.local.fleet import NODES, names
@@ -192,6 +192,16 @@ def test_ports_are_told_kept_or_free() -> None:
     assert choose_ports({"nats": first["leaf"]}, {"nats": first["nats"]})["nats"] == first["leaf"]
     with pytest.raises(StackError, match="no port is named 'http'"):
         choose_ports({"http": 80}, {})
+
+
+def test_a_port_whose_socket_another_user_left_is_not_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    port = ports.free_port()
+    (tmp_path / f"seaweedfs-filer-grpc-{port}.sock").touch()
+    monkeypatch.setattr(ports, "SOCKETS", tmp_path)
+    assert ports.is_free(port)
+    somebody = os.geteuid() + 4242
+    monkeypatch.setattr(os, "geteuid", lambda: somebody)
+    assert not ports.is_free(port)
 
 
 def test_restarts_wait_longer_up_to_a_cap() -> None:
