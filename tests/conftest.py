@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.objects.proxy import S3Proxy
 from tests.servers import NatsServer, PostgresServer, SeaweedServer
 
 
@@ -32,3 +33,10 @@ def s3() -> Iterator[SeaweedServer]:
     """An S3 endpoint by SeaweedFS."""
     with SeaweedServer() as server:
         yield server
+
+
+@pytest.fixture(scope="module")
+def proxy(s3: SeaweedServer) -> Iterator[S3Proxy]:
+    """A place between the services of a module's tests and the object store, where faults are made."""
+    with S3Proxy(s3.ports["s3"]) as made:
+        yield made

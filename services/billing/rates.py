@@ -16,6 +16,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstr
 from contracts.base import Label, Name, Positive, Tier
 from contracts.invoices import Currency
 from libs.kit.logs import get_logger
+from libs.kit.yamldir import Signature, explain, signature
 from services.billing.core.cards import Price, PriceItem, RateCard, card_for, exponent_of, find_overlap
 from services.billing.core.money import MICRO_DIGITS
 
@@ -139,7 +140,7 @@ def _read(path: Path) -> RateCard:
     try:
         parsed = _CardFile.model_validate(content)
     except ValidationError as error:
-        raise RateCardError(_explain(path, error)) from error
+        raise RateCardError(explain(path, error)) from error
     card = RateCard(
         name=parsed.rate_card,
         version=parsed.version,
@@ -178,38 +179,29 @@ def _words(price: Price) -> str:
     return f"{price.item} {price.accelerator} {price.tier} from {price.valid_from:%Y-%m-%dT%H:%MZ} {until}"
 
 
-def _explain(path: Path, error: ValidationError) -> str:
-    lines: list[str] = []
-    for problem in error.errors():
-        where = ".".join(str(part) for part in problem["loc"]) or "the file"
-        value = "" if problem["type"] == "missing" else f" is {str(problem['input'])!r}"
-        lines.append(f"field {where}{value}: {problem['msg']}")
-    return f"{path}: {'; '.join(lines)}"
-
-
 @dataclass
 class RateBook:
     """The rate cards as of the last good reading of `folder`."""
 
     folder: Path
     cards: Sequence[RateCard] = ()
-    _seen: tuple[tuple[str, int, int], ...] = field(default=())
+    _seen: Signature = field(default=())
 
     @classmethod
     def read(cls, folder: Path) -> "RateBook":
         """Read all files of `folder`. Raises RateCardError."""
         book = cls(folder)
-        book._seen = book._signature()
+        book._seen = signature(folder)
         book.cards = read_rates(folder)
         book._tell()
         return book
 
     def refresh(self) -> bool:
         """Read again if a file has changed; True when the cards are other than before."""
-        signature = self._signature()
-        if signature == self._seen:
+        seen = signature(self.folder)
+        if seen == self._seen:
             return False
-        before, self._seen = self.cards, signature
+        before, self._seen = self.cards, seen
         try:
             self.cards = read_rates(self.folder)
         except RateCardError as error:
@@ -224,13 +216,3 @@ class RateBook:
 
     def _tell(self) -> None:
         get_logger().info("rates.read", cards=[f"{card.name} version {card.version}" for card in self.cards])
-
-    def _signature(self) -> tuple[tuple[str, int, int], ...]:
-        found: list[tuple[str, int, int]] = []
-        for path in sorted(self.folder.glob("*.yaml")):
-            try:
-                status = path.stat()
-            except OSError:
-                continue
-            found.append((path.name, status.st_mtime_ns, status.st_size))
-        return tuple(found)

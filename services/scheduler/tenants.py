@@ -13,6 +13,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from contracts.base import Name, Priority
 from libs.kit.logs import get_logger
+from libs.kit.yamldir import Signature, explain, signature
 from services.scheduler.core.quota import Quotas, Tenant
 from services.scheduler.core.words import MS_PER_HOUR
 
@@ -81,7 +82,7 @@ def _read(path: Path) -> Tenant:
     try:
         parsed = _TenantFile.model_validate(content)
     except ValidationError as error:
-        raise TenantFileError(_explain(path, error)) from error
+        raise TenantFileError(explain(path, error)) from error
     quotas = parsed.quotas
     return Tenant(
         tenant=parsed.tenant,
@@ -95,38 +96,29 @@ def _read(path: Path) -> Tenant:
     )
 
 
-def _explain(path: Path, error: ValidationError) -> str:
-    lines: list[str] = []
-    for problem in error.errors():
-        where = ".".join(str(part) for part in problem["loc"]) or "the file"
-        value = "" if problem["type"] == "missing" else f" is {problem['input']!r}"
-        lines.append(f"field {where}{value}: {problem['msg']}")
-    return f"{path}: {'; '.join(lines)}"
-
-
 @dataclass
 class TenantBook:
     """The tenants as of the last good reading of `folder`."""
 
     folder: Path
     tenants: dict[str, Tenant] = field(default_factory=dict[str, Tenant])
-    _seen: tuple[tuple[str, int, int], ...] = ()
+    _seen: Signature = ()
 
     @classmethod
     def read(cls, folder: Path) -> "TenantBook":
         """Read all files of `folder`. Raises TenantFileError."""
         book = cls(folder)
-        book._seen = book._signature()
+        book._seen = signature(folder)
         book.tenants = read_tenants(folder)
         return book
 
     def refresh(self) -> bool:
         """Read again if a file has changed; True when the tenants are other than before."""
-        signature = self._signature()
-        if signature == self._seen:
+        seen = signature(self.folder)
+        if seen == self._seen:
             return False
         before = self.tenants
-        self._seen = signature
+        self._seen = seen
         try:
             self.tenants = read_tenants(self.folder)
         except TenantFileError as error:
@@ -138,13 +130,3 @@ class TenantBook:
     def get(self, tenant: str) -> Tenant | None:
         """One tenant, or None."""
         return self.tenants.get(tenant)
-
-    def _signature(self) -> tuple[tuple[str, int, int], ...]:
-        found: list[tuple[str, int, int]] = []
-        for path in sorted(self.folder.glob("*.yaml")):
-            try:
-                status = path.stat()
-            except OSError:
-                continue
-            found.append((path.name, status.st_mtime_ns, status.st_size))
-        return tuple(found)

@@ -2,7 +2,7 @@
 
 import os
 import signal
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import pytest
@@ -31,12 +31,6 @@ SETTINGS = {
     "FARSIDE_CHECKPOINT_POLL_S": "0.2",
     "FARSIDE_CHECKPOINT_UNREADABLE_S": "2",
 }
-
-
-@pytest.fixture(scope="module")
-def proxy(s3: SeaweedServer) -> Iterator[S3Proxy]:
-    with S3Proxy(s3.ports["s3"]) as made:
-        yield made
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")

@@ -4,7 +4,7 @@ Wherever it dies, the checkpoint before stays restorable, and the new one is com
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -19,12 +19,6 @@ from tests.servers import NatsServer, PostgresServer, SeaweedServer
 from tests.waiting import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-
-
-@pytest.fixture(scope="module")
-def proxy(s3: SeaweedServer) -> Iterator[S3Proxy]:
-    with S3Proxy(s3.ports["s3"]) as made:
-        yield made
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")

@@ -2,7 +2,7 @@
 
 import asyncio
 import http.client
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import pytest
@@ -17,12 +17,6 @@ from tests.servers import NatsServer, PostgresServer, SeaweedServer
 from tests.waiting import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-
-
-@pytest.fixture(scope="module")
-def proxy(s3: SeaweedServer) -> Iterator[S3Proxy]:
-    with S3Proxy(s3.ports["s3"]) as made:
-        yield made
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")

@@ -22,12 +22,6 @@ def hub() -> Iterator[NatsServer]:
         yield server
 
 
-@pytest.fixture(scope="module")
-def proxy(s3: SeaweedServer) -> Iterator[S3Proxy]:
-    with S3Proxy(s3.ports["s3"]) as made:
-        yield made
-
-
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def stage(
     hub: NatsServer,
