@@ -13,6 +13,13 @@ class Refused(BusError):
     """Raised by a handler that will never accept this message: it goes to the dead letters with reason `refused`."""
 
 
+class NotYet(BusError):
+    """Raised by a handler that needs what another stream has not told it yet: the message comes again.
+
+    That is no failure. One that came `Policy.max_early` times goes to the dead letters with reason `refused`.
+    """
+
+
 class Problem(BusError):
     """The answer to a request that cannot be served; raised by handlers and, at the other end, by `request`."""
 

@@ -4,6 +4,7 @@ In: a delivered message and its route. Out: the handler's effect and an ack, or 
 - duplicate: ack, nothing else;
 - invalid or refused: a dead letter with the reason (or the sender told by `on_invalid`), then ack;
 - transient: the store is away, so the message is held here, kept alive at the server, until the store is back; no nak;
+- early: what it needs was not told yet, so nak with a growing delay; after `max_early` deliveries it is refused;
 - failure: counted, nak with a growing delay; after `max_failures` a dead letter, then ack.
 """
 
@@ -23,7 +24,7 @@ from contracts.deadletters import DeadLetter, DeadReason
 from contracts.registry import Message
 from libs.bus import tracing
 from libs.bus.codec import decode
-from libs.bus.errors import NotLeader, Refused
+from libs.bus.errors import NotLeader, NotYet, Refused
 from libs.bus.events import Delivery, Event, Invalid
 from libs.bus.gate import Gate, Health
 from libs.bus.ledger import Ledger, Tx
@@ -46,9 +47,10 @@ STANDBY_S = 5.0
 
 @dataclass(frozen=True)
 class Policy:
-    """How often a failing message is tried, and how long a handler may take."""
+    """How often a failing message is tried and one that came early (some six minutes), and what a handler may take."""
 
     max_failures: int = 8
+    max_early: int = 20
     first_delay_s: float = 0.25
     delay_cap_s: float = 30.0
     handler_timeout_s: float = 120.0
@@ -235,6 +237,8 @@ class Work(Generic[C]):
             case Refused() as error:
                 outcome = Outcome.REFUSED
                 await self._finish(route, message, DeadReason.REFUSED, str(error))
+            case NotYet() as error:
+                outcome = await self._put_off(route, message, error)
             case error:
                 outcome = Outcome.FAILED
                 spans.failed(error)
@@ -295,6 +299,15 @@ class Work(Generic[C]):
             await self._finish(route, message, DeadReason.HANDLER_FAILED, text)
         else:
             await self._nak(message, delay(failures - 1, policy.first_delay_s, policy.delay_cap_s))
+
+    async def _put_off(self, route: Route[C], message: Msg, error: NotYet) -> Outcome:
+        """Hand back what came early, not counted as a failure; refuse what has come too often."""
+        policy, deliveries = self._desk.policy, max(1, delivery_of(message).deliveries)
+        if deliveries >= policy.max_early:
+            await self._finish(route, message, DeadReason.REFUSED, f"{error} (it came {deliveries} times)")
+            return Outcome.REFUSED
+        await self._nak(message, delay(deliveries - 1, policy.first_delay_s, policy.delay_cap_s))
+        return Outcome.REDELIVERED
 
     async def _finish(self, route: Route[C], message: Msg, reason: DeadReason, text: str) -> None:
         """Bury a message in a transaction of its own, then ack."""

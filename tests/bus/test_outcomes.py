@@ -1,6 +1,7 @@
 """The four outcomes of a message: done once, dead letter with a reason, held while the store is away, tried again."""
 
 import asyncio
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -9,11 +10,12 @@ from contracts import registry
 from contracts.base import MAX_BODY_BYTES, Reason, ReasonCode
 from contracts.deadletters import DeadReason
 from contracts.jobs import JobRejected, JobSpec
-from libs.bus import Client, Event, Invalid, PgLedger, Refused, Tx, deadletters
+from libs.bus import Client, Event, Invalid, NotYet, PgLedger, Refused, Tx, deadletters
 from libs.bus.codec import encode_value
 from libs.db import Connection, Pool
 from libs.kit.ids import new_id
 from tests.bus.rig import (
+    QUICK,
     TENANT,
     PgApp,
     effects,
@@ -188,6 +190,34 @@ async def test_a_refusal_of_the_handler_leaves_no_effect(hub: NatsServer, client
     assert letters[0].body.reason is DeadReason.REFUSED
     assert letters[0].body.message == "not on my watch"
     assert await effects(pool) == []
+
+
+async def test_a_message_that_comes_early_waits_longer_than_failures_may_and_not_for_ever(
+    hub: NatsServer, client: Client, pool: Pool
+) -> None:
+    tries: list[str] = []
+    needed = QUICK.max_failures + 2
+
+    async def early(tx: Tx[Connection], event: Event[JobSpec]) -> None:
+        await record(tx, event)
+        tries.append(event.body.name)
+        if event.body.name == "never" or tries.count("soon") < needed:
+            text = "not placed, as far as is known"
+            raise NotYet(text)
+
+    app = new_app(hub.url, pool, policy=replace(QUICK, max_early=needed + 1))
+    app.on(registry.JOBS_SUBMIT, early)
+    async with running(app):
+        await submit(client, job("soon"))
+        await submit(client, job("never"))
+        [letter] = await take(client, registry.DEADLETTERED, 1)
+        await until(lambda: _acked(client))
+    assert (letter.body.reason, letter.body.deliveries) == (DeadReason.REFUSED, needed + 1)
+    assert letter.body.message == f"not placed, as far as is known (it came {needed + 1} times)"
+    assert await effects(pool) == ["soon"]
+    assert tries.count("soon") == needed
+    async with pool.acquire() as connection:
+        assert await connection.fetchval("SELECT count(*) FROM failures") == 0
 
 
 async def test_a_failing_message_is_tried_with_growing_delay_then_buried_once(
