@@ -10,13 +10,17 @@ class BusError(Exception):
 
 
 class Refused(BusError):
-    """Raised by a handler that will never accept this message: it goes to the dead letters with reason `refused`."""
+    """Raised by a handler that will never accept this message: it goes to the dead letters with reason `refused`.
+
+    Where a request is served, the answer is the problem `invalid`.
+    """
 
 
 class NotYet(BusError):
     """Raised by a handler that needs what another stream has not told it yet: the message comes again.
 
-    That is no failure. One that came `Policy.max_early` times goes to the dead letters with reason `refused`.
+    That is no failure. One that came `Policy.max_early` times goes to the dead letters with reason `refused`. Where a
+    request is served, the answer is the problem `unavailable`: ask again.
     """
 
 

@@ -18,7 +18,7 @@ from contracts.registry import Request
 from contracts.requests import ProblemCode
 from libs.bus import tracing
 from libs.bus.codec import CONTENT_TYPE, JSON, explain, has_nul, valid_key
-from libs.bus.errors import NotLeader, Problem
+from libs.bus.errors import NotLeader, NotYet, Problem, Refused
 from libs.bus.events import Call
 from libs.bus.work import Desk
 from libs.kit.logs import get_logger
@@ -73,6 +73,10 @@ class Counter(Generic[C]):
                 return await call(tx, request)
         except Problem:
             raise
+        except Refused as error:
+            raise Problem(ProblemCode.INVALID, str(error)) from error
+        except NotYet as error:
+            raise Problem(ProblemCode.UNAVAILABLE, f"{error}: ask again") from error
         except NotLeader as error:
             raise Problem(ProblemCode.UNAVAILABLE, "leadership has just changed: ask again") from error
         except Exception as error:

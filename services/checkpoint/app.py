@@ -24,6 +24,7 @@ def build(settings: CheckpointSettings, ledger: Ledger[Connection], objects: Asy
     restorer = Restorer(ledger, protocol, committer, clock, settings)
     handlers = Handlers(ledger, protocol, restorer, worker, clock, settings)
     app = App(SERVICE, settings, ledger, leader=True)
+    app.on(registry.JOBS_PLACED, handlers.placed)
     app.on(registry.ATTEMPTS_SAVED, handlers.saved)
     app.on(registry.ATTEMPTS_UNSAVED, handlers.unsaved)
     app.on(registry.JOBS_FINISHED, handlers.finished)

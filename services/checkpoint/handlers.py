@@ -1,16 +1,17 @@
 """The shell: messages and requests in, one transaction each."""
 
-from contracts.attempts import AttemptSaved, AttemptUnsaved
+from contracts.attempts import AttemptRef, AttemptSaved, AttemptUnsaved
 from contracts.checkpoints import CheckpointFailure
 from contracts.jobs import JobState
 from contracts.requests import CheckpointsQuery, CheckpointsReply, ProblemCode, RestoreReply, RestoreRequest
-from libs.bus import Call, Event, Ledger, Problem, Refused, Tx
+from libs.bus import Call, Event, Ledger, NotYet, Problem, Refused, Tx
 from libs.db import Connection
 from libs.kit.clock import Clock
 from libs.objects import ObjectsError
 from libs.telemetry import context, spans
 from services.checkpoint import store
 from services.checkpoint.committer import committed
+from services.checkpoint.core.holding import foreign, not_placed
 from services.checkpoint.core.model import Checkpoint, Grant, Job, Phase
 from services.checkpoint.core.restoring import mismatch, overtaken, refuse_old
 from services.checkpoint.core.saving import in_trouble, take
@@ -44,9 +45,20 @@ class Handlers:
         self._clock = clock
         self._orphan_after = settings.orphan_after
 
+    async def placed(self, tx: Tx[Connection], event: Event[JobState]) -> None:
+        """From now on it is known which node holds which member of an attempt."""
+        state = event.body
+        if state.attempt is None:
+            msg = f"jobs.placed of job {state.job_id} names no attempt"
+            raise Refused(msg)
+        job = await store.lock_job(tx.conn, state.job_id, state.tenant)
+        _check_tenant(job, state.tenant)
+        await store.add_holders(tx.conn, state.job_id, state.attempt)
+
     async def saved(self, tx: Tx[Connection], event: Event[AttemptSaved]) -> None:
         """A member has uploaded its shard."""
         saved, now = event.body, self._clock.now()
+        await _check_holder(tx.conn, saved)
         job = await store.lock_job(tx.conn, saved.job_id, saved.tenant)
         _check_tenant(job, saved.tenant)
         _check_shard(saved, self._protocol.shard_uri(saved))
@@ -59,6 +71,7 @@ class Handlers:
     async def unsaved(self, tx: Tx[Connection], event: Event[AttemptUnsaved]) -> None:
         """A member could not bring its shard to the store; told once for each save, whichever members report it."""
         unsaved, now = event.body, self._clock.now()
+        await _check_holder(tx.conn, unsaved)
         job = await store.lock_job(tx.conn, unsaved.job_id, unsaved.tenant)
         _check_tenant(job, unsaved.tenant)
         known = await store.load_checkpoint(tx.conn, unsaved.job_id, unsaved.attempt, unsaved.step)
@@ -112,6 +125,7 @@ class Handlers:
     async def _raise_fence(self, asked: RestoreRequest) -> None:
         """In a transaction of its own, before anything is chosen: what comes later from older attempts is void."""
         async with self._ledger.transaction() as tx:
+            await _check_holder(tx.conn, asked)
             job = await store.lock_job(tx.conn, asked.job_id, asked.tenant)
             if job.tenant != asked.tenant:
                 msg = f"job {asked.job_id} belongs to tenant {job.tenant}, not to {asked.tenant}"
@@ -173,6 +187,16 @@ def _granted(checkpoint: Checkpoint | None) -> RestoreReply:
     return RestoreReply(
         granted=True, step=checkpoint.step, from_attempt=checkpoint.attempt, shards=list(checkpoint.shards)
     )
+
+
+async def _check_holder(conn: Connection, said: AttemptRef | RestoreRequest) -> None:
+    """Hear a node about the members that it holds only. Raises NotYet while the placement was not read."""
+    holders = await store.holders(conn, said.job_id, said.attempt, said.member)
+    if not holders:
+        raise NotYet(not_placed(said))
+    words = foreign(said, holders)
+    if words is not None:
+        raise Refused(words)
 
 
 def _check_shard(saved: AttemptSaved, uri: str) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from contracts.attempts import Binding, Shard
+from contracts.jobs import AttemptState
 from libs.db import Connection, Row
 from libs.telemetry.context import Trace
 from services.checkpoint.core.model import Checkpoint, Grant, Job, Phase
@@ -67,6 +68,11 @@ _ADD_GRANT = "INSERT INTO grants (job_id, attempt, step, from_attempt, granted_a
 _NOTE_UNSAVED = """
     INSERT INTO unsaved (job_id, attempt, step, told_at) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING RETURNING true
 """
+_ADD_HOLDERS = """
+    INSERT INTO holders (job_id, attempt, member, node)
+    SELECT $1, $2, * FROM unnest($3::bigint[], $4::text[]) ON CONFLICT DO NOTHING
+"""
+_HOLDERS = "SELECT member, node FROM holders WHERE job_id = $1 AND attempt = $2 AND member IN (0, $3)"
 _SWEEPS = "SELECT job_id FROM jobs WHERE sweep_at <= $1 ORDER BY sweep_at LIMIT $2"
 
 
@@ -268,6 +274,18 @@ async def mark_alerted(conn: Connection, item: Due) -> None:
 async def note_unsaved(conn: Connection, job_id: str, attempt: int, step: int, at: datetime) -> bool:
     """Remember that a save is told to have failed; False when it was told before."""
     return await conn.fetchval(_NOTE_UNSAVED, job_id, attempt, step, at) is not None
+
+
+async def add_holders(conn: Connection, job_id: str, attempt: AttemptState) -> None:
+    """Remember which node holds which member; an attempt is placed once."""
+    members = [member.index for member in attempt.members]
+    nodes = [member.node for member in attempt.members]
+    await conn.execute(_ADD_HOLDERS, job_id, attempt.number, members, nodes)
+
+
+async def holders(conn: Connection, job_id: str, attempt: int, member: int) -> dict[int, str]:
+    """The nodes of `member` and of member 0, which every attempt has: empty when the placement is not known."""
+    return {row["member"]: row["node"] for row in await conn.fetch(_HOLDERS, job_id, attempt, member)}
 
 
 async def sweeps(conn: Connection, now: datetime, limit: int) -> list[str]:

@@ -21,6 +21,7 @@ def build(settings: TransferSettings, ledger: Ledger[Connection], objects: Async
     handlers = Handlers(stager, worker, clock)
     app = App(SERVICE, settings, ledger, leader=True)
     app.on(registry.TRANSFERS_REQUEST, handlers.requested)
+    app.on(registry.JOBS_PLACED, handlers.placed)
     app.serve(registry.QUERY_DATASETS, handlers.datasets)
     app.serve(registry.QUERY_DATASET, handlers.dataset)
     app.task(worker.run)

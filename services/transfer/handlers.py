@@ -1,8 +1,9 @@
 """The shell: requests in, one transaction each; the staging itself is the worker's."""
 
+from contracts.jobs import DatasetRef, JobState
 from contracts.requests import DatasetLookup, DatasetsQuery, DatasetsReply, ProblemCode
 from contracts.transfers import TransferCompleted, TransferRequest
-from libs.bus import Call, Event, Problem, Refused, Tx
+from libs.bus import Call, Event, NotYet, Problem, Refused, Tx
 from libs.db import Connection
 from libs.kit.clock import Clock
 from libs.telemetry import context
@@ -40,6 +41,14 @@ class Handlers:
             raise Refused(msg)
         await self._answer_again(tx, known, origin)
 
+    async def placed(self, tx: Tx[Connection], event: Event[JobState]) -> None:
+        """The nodes of an attempt may learn where the dataset of its job stands."""
+        state = event.body
+        dataset = state.spec.dataset
+        if state.attempt is not None and dataset is not None:
+            nodes = [member.node for member in state.attempt.members]
+            await store.add_readers(tx.conn, nodes, state.tenant, dataset)
+
     async def datasets(self, tx: Tx[Connection], call: Call[DatasetsQuery]) -> DatasetsReply:
         """Dataset versions that stand, newest first, as many as fit into a reply."""
         tenant = None if call.key == ALL_TENANTS else call.key
@@ -53,8 +62,13 @@ class Handlers:
         return DatasetsReply(datasets=fitting)
 
     async def dataset(self, tx: Tx[Connection], call: Call[DatasetLookup]) -> TransferCompleted:
-        """Where one dataset version stands, for an agent that is to run a job on it."""
+        """Where one dataset version stands, for an agent that is to run a job on it; others learn nothing of it."""
         asked = call.body
+        named = DatasetRef(name=asked.name, version=asked.version)
+        if not await store.is_reader(tx.conn, call.key, asked.tenant, named):
+            job = f"job of tenant {asked.tenant} on dataset {asked.name}:{asked.version}"
+            msg = f"no {job} was placed on node {call.key}, as far as is known"
+            raise NotYet(msg)
         found = await store.find_dataset(tx.conn, asked.tenant, asked.name, asked.version)
         if found is None:
             msg = f"tenant {asked.tenant} has no dataset {asked.name}:{asked.version}: `farside dataset put` stages one"

@@ -57,6 +57,11 @@ _LISTED = f"""
     {_DATASET} WHERE completed_at IS NOT NULL AND ($1::text IS NULL OR tenant = $1) AND ($2::text IS NULL OR name = $2)
     ORDER BY completed_at DESC LIMIT {LIST_LIMIT}
 """
+_ADD_READERS = """
+    INSERT INTO readers (node, tenant, name, dataset_version)
+    SELECT DISTINCT node, $2, $3, $4 FROM unnest($1::text[]) AS node ON CONFLICT DO NOTHING
+"""
+_IS_READER = "SELECT true FROM readers WHERE node = $1 AND tenant = $2 AND name = $3 AND dataset_version = $4"
 
 
 @dataclass(frozen=True)
@@ -203,6 +208,16 @@ async def find_dataset(conn: Connection, tenant: str, name: str, version: str) -
     query = f"{_DATASET} WHERE tenant = $1 AND name = $2 AND dataset_version = $3 AND completed_at IS NOT NULL"
     row = await conn.fetchrow(query, tenant, name, version)
     return None if row is None else _to_dataset(row)
+
+
+async def add_readers(conn: Connection, nodes: Sequence[str], tenant: str, dataset: DatasetRef) -> None:
+    """These nodes may learn where a dataset version stands."""
+    await conn.execute(_ADD_READERS, nodes, tenant, dataset.name, dataset.version)
+
+
+async def is_reader(conn: Connection, node: str, tenant: str, dataset: DatasetRef) -> bool:
+    """Whether a node may learn where a dataset version stands."""
+    return await conn.fetchval(_IS_READER, node, tenant, dataset.name, dataset.version) is not None
 
 
 async def list_datasets(conn: Connection, tenant: str | None, name: str | None) -> list[Dataset]:

@@ -7,7 +7,7 @@ import secrets
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -18,8 +18,9 @@ from pydantic import SecretStr
 
 from contracts import registry
 from contracts.attempts import AttemptSaved, AttemptUnsaved, Binding, Shard
+from contracts.base import Tier
 from contracts.checkpoints import CheckpointCommitted
-from contracts.jobs import DatasetRef
+from contracts.jobs import AttemptState, DatasetRef, JobKind, JobPhase, JobSpec, JobState, Member
 from contracts.registry import Message
 from contracts.requests import CheckpointsQuery, CheckpointsReply, ProblemCode, RestoreReply, RestoreRequest
 from libs.bus import Client, Problem
@@ -85,6 +86,15 @@ class Job:
     members: int = 1
     keep_last: int = 3
     binding: Binding = BINDING
+    placed: set[int] = field(default_factory=set[int])
+
+    async def place(self, attempt: int, *, known: bool = True) -> None:
+        """`jobs.placed` once for each attempt, all members on NODE; `known`: wait until the service has read it."""
+        if attempt not in self.placed:
+            self.placed.add(attempt)
+            await self.stage.place(self.job_id, attempt, [NODE] * self.members)
+        if known:
+            await self.stage.until_placed()
 
     def data(self, attempt: int, step: int, member: int) -> bytes:
         return f"{self.job_id} {attempt} {step} {member} ".encode() * 50
@@ -102,7 +112,9 @@ class Job:
         return key
 
     async def report(self, attempt: int, step: int, member: int = 0, **changes: Any) -> str:
-        """Publish `attempts.saved`; returns its id."""
+        """Publish `attempts.saved` of an attempt that is placed; returns its id."""
+        if attempt not in self.placed:
+            await self.place(attempt)
         body = AttemptSaved(
             job_id=self.job_id,
             tenant=TENANT,
@@ -121,12 +133,14 @@ class Job:
         ).model_copy(update=changes)
         event_id = new_id()
         await self.stage.client.publish(
-            registry.ATTEMPTS_SAVED, body, key=NODE, subject=self.job_id, actor="/farside/agent", id=event_id
+            registry.ATTEMPTS_SAVED, body, key=body.node, subject=self.job_id, actor="/farside/agent", id=event_id
         )
         return event_id
 
     async def report_unsaved(self, attempt: int, step: int, member: int = 0, **changes: Any) -> None:
-        """Publish `attempts.unsaved`."""
+        """Publish `attempts.unsaved` of an attempt that is placed."""
+        if attempt not in self.placed:
+            await self.place(attempt)
         body = AttemptUnsaved(
             job_id=self.job_id,
             tenant=TENANT,
@@ -139,7 +153,7 @@ class Job:
             failed_at=NOW,
         ).model_copy(update=changes)
         await self.stage.client.publish(
-            registry.ATTEMPTS_UNSAVED, body, key=NODE, subject=self.job_id, actor="/farside/agent"
+            registry.ATTEMPTS_UNSAVED, body, key=body.node, subject=self.job_id, actor="/farside/agent"
         )
 
     async def save(self, attempt: int, step: int) -> None:
@@ -178,6 +192,7 @@ class Job:
 
     async def restore(self, attempt: int, member: int = 0, **changes: Any) -> RestoreReply:
         """Ask until there is an answer: a request dies with the service that had taken it."""
+        await self.place(attempt)
         for _ in range(ASKS_LIMIT):
             try:
                 return await self.ask(attempt, member, **changes)
@@ -188,6 +203,7 @@ class Job:
         raise AssertionError(msg)
 
     async def ask(self, attempt: int, member: int = 0, timeout_s: float = 5, **changes: Any) -> RestoreReply:
+        await self.place(attempt, known=False)
         request = RestoreRequest(
             job_id=self.job_id,
             tenant=TENANT,
@@ -197,7 +213,7 @@ class Job:
             node=NODE,
             binding=self.binding,
         ).model_copy(update=changes)
-        return await self.stage.client.request(registry.CALL_RESTORE, request, key=NODE, timeout_s=timeout_s)
+        return await self.stage.client.request(registry.CALL_RESTORE, request, key=request.node, timeout_s=timeout_s)
 
     async def listed(self) -> CheckpointsReply:
         query = CheckpointsQuery(job_id=self.job_id)
@@ -224,6 +240,50 @@ class Stage:
 
     def job(self, **settings: Any) -> Job:
         return Job(self, **settings)
+
+    async def place(
+        self,
+        job_id: str,
+        attempt: int,
+        nodes: Sequence[str],
+        *,
+        tenant: str = TENANT,
+        dataset: DatasetRef | None = None,
+    ) -> None:
+        """`jobs.placed`, as the scheduler says it: one node for each member."""
+        spec = JobSpec(
+            job_id=job_id,
+            tenant=tenant,
+            name="train",
+            kind=JobKind.TRAINING,
+            command=["true"],
+            max_runtime_s=60,
+            members=len(nodes),
+            dataset=dataset,
+        )
+        seats = [Member(index=index, node=node, tier=Tier.CENTRAL, cards=[]) for index, node in enumerate(nodes)]
+        state = JobState(
+            job_id=job_id,
+            tenant=tenant,
+            spec=spec,
+            version=attempt,
+            state=JobPhase.PLACED,
+            attempt=AttemptState(number=attempt, generation=attempt, members=seats),
+            submitted_at=NOW,
+            updated_at=NOW,
+        )
+        await self.client.publish(
+            registry.JOBS_PLACED, state, key=tenant, subject=job_id, sequence=attempt, actor="/farside/scheduler"
+        )
+
+    async def until_placed(self) -> None:
+        """Wait until the service has read all placements."""
+
+        async def read() -> bool:
+            info = await self.client.js.consumer_info(registry.JOBS.name, f"{self.service.name}-jobs-placed")
+            return info.num_pending == 0 and info.num_ack_pending == 0
+
+        await until(read, 20, "the placements to be read")
 
     def log(self) -> str:
         return self.service.log.read_text()

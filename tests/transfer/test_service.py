@@ -114,6 +114,8 @@ async def test_tc4_tc8_tc10_a_folder_is_staged_and_comes_back_byte_for_byte(stag
     assert done.prefix == stage.store.uri(upload.target)
     assert done.manifest == stage.store.uri(f"{upload.target}MANIFEST.json")
     lookup = DatasetLookup(tenant=TENANT, name=upload.dataset.name, version="v1")
+    await stage.place(new_id(), 1, [NODE], dataset=upload.dataset)
+    await stage.until_placed()
     assert await stage.client.request(registry.QUERY_DATASET, lookup, key=NODE) == done
     query = DatasetsQuery(name=upload.dataset.name)
     assert (await stage.client.request(registry.QUERY_DATASETS, query, key=TENANT)).datasets == [done]
@@ -126,6 +128,8 @@ async def test_tc4_tc8_tc10_a_folder_is_staged_and_comes_back_byte_for_byte(stag
 
 async def test_an_unknown_dataset_is_not_found_in_words(stage: Stage) -> None:
     lookup = DatasetLookup(tenant=TENANT, name="nowhere", version="v9")
+    await stage.place(new_id(), 1, [NODE], dataset=DatasetRef(name="nowhere", version="v9"))
+    await stage.until_placed()
     with pytest.raises(Problem, match="no dataset nowhere:v9") as problem:
         await stage.client.request(registry.QUERY_DATASET, lookup, key=NODE)
     assert problem.value.code is ProblemCode.NOT_FOUND
@@ -160,7 +164,9 @@ async def test_t1_what_differs_from_the_manifest_is_no_version(
     assert re.search(words, await upload.failed())
     await until(lambda: upload.staged() == [], 20, "what was staged to be removed")
     lookup = DatasetLookup(tenant=TENANT, name=upload.dataset.name, version="v1")
-    with pytest.raises(Problem):
+    await stage.place(new_id(), 1, [NODE], dataset=upload.dataset)
+    await stage.until_placed()
+    with pytest.raises(Problem, match="no dataset"):
         await stage.client.request(registry.QUERY_DATASET, lookup, key=NODE)
 
 
