@@ -16,10 +16,10 @@ from deploy.local.fleet import RATES_DIR, Node
 from deploy.local.part import Part, Phase
 from deploy.local.ports import LOOPBACK, metrics_port
 from deploy.local.process import Command
+from libs.bus.accounts import NODE_API, node_user
 from libs.db import service_dsn
 
 GIB = 1024**3
-DOMAIN = "hub"
 FOREIGN = ("FARSIDE_", "PG", "AWS_")  # variables that would reach through to settings, asyncpg and boto3
 CARD_MODEL = "H200"
 CARD_BYTES = 141 * GIB
@@ -38,7 +38,7 @@ class Overrides:
 def service(config: Config, name: str, bus: Bus, overrides: Overrides) -> Part:
     """`python -m services.<name>`; up when it answers its status query."""
     env = {
-        "FARSIDE_NATS_URL": config.nats_url,
+        "FARSIDE_NATS_URL": config.bus_url(name),
         "FARSIDE_PG_DSN": service_dsn(config.pg_dsn, name, config.secrets[name]),
     }
     if name == SCHEDULER:
@@ -64,7 +64,8 @@ def agent(config: Config, node: Node, bus: Bus, overrides: Overrides) -> Part:
     """The agent of a node; up when inventory lists what it announced at this start."""
     cards = [{"model": CARD_MODEL, "memory_bytes": CARD_BYTES}] * node.cards
     env = {
-        "FARSIDE_NATS_URL": config.leaf_url if node.behind_leaf else config.nats_url,
+        "FARSIDE_NATS_URL": config.bus_url(node_user(node.name), "leaf" if node.behind_leaf else "nats"),
+        "FARSIDE_JS_API": NODE_API,
         "FARSIDE_NODE": node.name,
         "FARSIDE_TIER": node.tier.value,
         "FARSIDE_ZONE": f"zone-{node.name}" if node.behind_leaf else "zone-central",
@@ -73,8 +74,6 @@ def agent(config: Config, node: Node, bus: Bus, overrides: Overrides) -> Part:
         "FARSIDE_DECLARED_CARDS": json.dumps(cards),
         "FARSIDE_NVML": "false",
     }
-    if node.behind_leaf:
-        env["FARSIDE_JS_DOMAIN"] = DOMAIN
     announced = _Announced(bus, node.name)
     unit = "card" if node.cards == 1 else "cards"
     way = ", via the leaf" if node.behind_leaf else ""

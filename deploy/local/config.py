@@ -1,14 +1,14 @@
 """What a stack keeps in its folder: ports and secrets in `stack.json` (mode 0600).
 
-`stack.json` is also how tools find a stack: `nats_url`, `leaf_url`, `pg_dsn` (superuser), `s3`, `dsns` of the services,
-`nodes`, `run_dir` (with the supervisor's control socket) and `supervisor` (null when it is down).
+`stack.json` is also how tools find a stack: `nats_url` (the operator's), `tenants` (each with its own), `pg_dsn`
+(superuser), `s3`, `nodes`, `run_dir` (with the supervisor's control socket) and `supervisor` (null when it is down).
 """
 
 import json
 import os
 import secrets
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -17,6 +17,7 @@ from contracts.registry import SERVICES
 from deploy.local.errors import StackError
 from deploy.local.identity import Identity
 from deploy.local.ports import LOOPBACK, choose_ports
+from libs.bus.accounts import OPERATOR, tenant_user
 
 DEFAULT_DIR = "var"
 DIR_VARIABLE = "FARSIDE_DIR"
@@ -27,8 +28,7 @@ CONTROL_SOCKET = "control.sock"
 BUCKET = "farside"
 DATABASE = "farside"
 SUPERUSER = "farside"
-NATS_USER = "farside"
-SECRETS = ("nats", "postgres", "s3-access", "s3-secret", *SERVICES)
+SECRETS = ("postgres", "s3-access", "s3-secret", *SERVICES)
 
 
 def stack_dir(given: str | Path | None = None) -> Path:
@@ -44,16 +44,16 @@ class Config:
     run_dir: Path
     ports: Mapping[str, int]
     secrets: Mapping[str, str]
+    nats_passwords: Mapping[str, str]
 
     @property
     def nats_url(self) -> str:
-        """The hub, with its password."""
-        return f"nats://{NATS_USER}:{self.secrets['nats']}@{LOOPBACK}:{self.ports['nats']}"
+        """The hub, as the operator."""
+        return self.bus_url(OPERATOR)
 
-    @property
-    def leaf_url(self) -> str:
-        """The leaf node's client port; JetStream through it needs the domain `hub`."""
-        return f"nats://{NATS_USER}:{self.secrets['nats']}@{LOOPBACK}:{self.ports['leaf']}"
+    def bus_url(self, user: str, port: str = "nats") -> str:
+        """The hub (or by `port` the leaf node) as one of the users of the bus."""
+        return f"nats://{user}:{self.nats_passwords[user]}@{LOOPBACK}:{self.ports[port]}"
 
     @property
     def pg_dsn(self) -> str:
@@ -94,16 +94,23 @@ class Config:
         return self.directory / "nodes" / node
 
 
-def prepare_config(directory: Path, told_ports: Mapping[str, int]) -> Config:
-    """Read the folder's ports and secrets or make them, and make a runtime folder. Call it with the lock held."""
+def prepare_config(directory: Path, told_ports: Mapping[str, int], users: Iterable[str]) -> Config:
+    """Read the folder's ports and secrets or make them, and make a runtime folder. Call it with the lock held.
+
+    `users` are those of the bus.
+    """
     kept = read_stack_file(directory) if stack_file(directory).exists() else {}
-    kept_secrets: Mapping[str, str] = kept.get("secrets", {})
     return Config(
         directory=directory,
         run_dir=_make_run_dir(),
         ports=choose_ports(told_ports, kept.get("ports", {})),
-        secrets={name: kept_secrets.get(name) or _new_secret() for name in SECRETS},
+        secrets=_secrets(SECRETS, kept.get("secrets", {})),
+        nats_passwords=_secrets(users, kept.get("nats_passwords", {})),
     )
+
+
+def _secrets(names: Iterable[str], kept: Mapping[str, str]) -> dict[str, str]:
+    return {name: kept.get(name) or _new_secret() for name in names}
 
 
 def _make_run_dir() -> Path:
@@ -146,12 +153,14 @@ def read_stack_file(directory: Path) -> dict[str, Any]:
     return facts
 
 
-def write_stack_file(config: Config, *, parts: list[str], nodes: list[str], supervisor: Identity | None) -> None:
+def write_stack_file(
+    config: Config, *, parts: list[str], nodes: list[str], tenants: list[str], supervisor: Identity | None
+) -> None:
     """Write `stack.json` in one step, readable by its owner only."""
     content = {
         "format": FORMAT,
         "nats_url": config.nats_url,
-        "leaf_url": config.leaf_url,
+        "tenants": {name: config.bus_url(tenant_user(name)) for name in tenants},
         "pg_dsn": config.pg_dsn,
         "s3": {
             "endpoint": config.s3_endpoint,
@@ -165,6 +174,7 @@ def write_stack_file(config: Config, *, parts: list[str], nodes: list[str], supe
         "supervisor": None if supervisor is None else vars(supervisor),
         "ports": dict(config.ports),
         "secrets": dict(config.secrets),
+        "nats_passwords": dict(config.nats_passwords),
     }
     write_private(stack_file(config.directory), json.dumps(content, indent=2) + "\n")
 

@@ -1,9 +1,13 @@
 """What the local stack consists of: the nodes of its fleet, the names of its parts, its tenants and rates."""
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, cast
 
-from contracts.base import Tier
+import yaml
+
+from contracts.base import NAME_PATTERN, Tier
 from contracts.registry import SERVICES
 
 REPOSITORY = Path(__file__).parents[2]
@@ -31,6 +35,20 @@ NODES = (
     Node("remote-1", Tier.REMOTE, 1),
     Node("remote-2", Tier.REMOTE, 1),
 )
+
+
+def tenants_of(folder: Path) -> list[str]:
+    """The tenants of a folder of tenant files; what is wrong in a file is for the scheduler to tell."""
+    found: set[str] = set()
+    for path in folder.glob("*.yaml"):
+        try:
+            content: Any = yaml.safe_load(path.read_text())
+        except (OSError, ValueError, yaml.YAMLError):
+            continue
+        name = cast("dict[str, Any]", content).get("tenant") if isinstance(content, dict) else None
+        if isinstance(name, str) and re.fullmatch(NAME_PATTERN, name):
+            found.add(name)
+    return sorted(found)
 
 
 def names(nodes: tuple[Node, ...] = NODES) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 import asyncio
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +13,7 @@ from nats.js import JetStreamContext
 from contracts import registry
 from deploy.local.bus import Bus
 from libs.bus.connection import Address, Callbacks, close, connect, jetstream
-from libs.bus.provision import replay_durable
+from libs.bus.provision import durables_read_by
 
 CONNECT_S = 2.0
 AGENT_DB = "agent.db"
@@ -36,14 +36,6 @@ async def measure(nats_url: str, directory: Path, services: list[str], nodes: li
     return {name: Lag(pending.get(name), rows.get(name)) for name in names}
 
 
-def durables(service: str) -> Iterator[tuple[str, str]]:
-    """Stream and durable of everything that a service consumes; an agent is named `agent/<node>`."""
-    name, _, node = service.partition("/")
-    for message, consumer in registry.consumed_by(name):
-        yield message.stream.name, registry.durable(message, consumer, node or None)
-    yield registry.REPLAYS.name, replay_durable(service)
-
-
 async def _pending(nats_url: str, names: Mapping[str, str]) -> dict[str, int | None]:
     try:
         async with asyncio.timeout(CONNECT_S):
@@ -51,7 +43,7 @@ async def _pending(nats_url: str, names: Mapping[str, str]) -> dict[str, int | N
     except (OSError, TimeoutError, NatsError):
         return {}
     try:
-        js = jetstream(connection, None)
+        js = jetstream(connection)
         sums = await asyncio.gather(*(_sum(js, service) for service in names.values()))
         return dict(zip(names, sums, strict=True))
     finally:
@@ -59,7 +51,7 @@ async def _pending(nats_url: str, names: Mapping[str, str]) -> dict[str, int | N
 
 
 async def _sum(js: JetStreamContext, service: str) -> int | None:
-    counts = await asyncio.gather(*(_waiting(js, stream, durable) for stream, durable in durables(service)))
+    counts = await asyncio.gather(*(_waiting(js, stream, durable) for stream, durable in durables_read_by(service)))
     known = [count for count in counts if count is not None]
     return sum(known) if known else None
 

@@ -7,7 +7,7 @@ from libs.db import prepare_database
 from libs.db.pool import connect_once
 
 
-async def provision(config: Config, parts: frozenset[str], nodes: list[str]) -> str:
+async def provision(config: Config, parts: frozenset[str], nodes: list[str], tenants: list[str]) -> str:
     """Bring the servers among `parts` up to what the services expect; returns what was done, in a few words."""
     done: list[str] = []
     if "postgres" in parts:
@@ -15,8 +15,8 @@ async def provision(config: Config, parts: frozenset[str], nodes: list[str]) -> 
         await prepare_database(config.pg_dsn, {service: config.secrets[service] for service in SERVICES})
         done.append(f"{len(SERVICES)} schemas")
     if "nats" in parts:
-        await provision_bus(config.nats_url, nodes=nodes)
-        done.append(f"streams and durables for {len(nodes)} nodes")
+        await provision_bus(config.nats_url, nodes, tenants)
+        done.append(f"streams and durables for {len(nodes)} nodes, {len(tenants)} tenants")
     return ", ".join(done) or "nothing to do"
 
 

@@ -22,7 +22,7 @@ from deploy.local.apps import Overrides
 from deploy.local.bus import Bus
 from deploy.local.config import Config, prepare_config, stack_dir, write_stack_file
 from deploy.local.errors import PartFailedError, StackError
-from deploy.local.fleet import NODES, TENANTS_DIR, Node, names
+from deploy.local.fleet import NODES, TENANTS_DIR, Node, names, tenants_of
 from deploy.local.identity import Identity, identity
 from deploy.local.keeper import Hooks, Keeper
 from deploy.local.lock import lock
@@ -31,6 +31,7 @@ from deploy.local.postgres import postgres
 from deploy.local.provision import provision
 from deploy.local.seaweed import seaweed
 from deploy.local.watch import Watch
+from libs.bus.accounts import OPERATOR, node_user, tenant_user
 
 
 def _silent(_line: str) -> None:
@@ -61,8 +62,10 @@ class Stack:
         self.directory = stack_dir(directory)
         self.parts = _selected(parts, names(nodes))
         self.nodes = tuple(node for node in nodes if node.name in self.parts)
+        self._fleet = nodes
         self.stop_asked = asyncio.Event()
         self._overrides = Overrides(env or {}, part_env or {}, tenants.resolve())
+        self._tenants = tenants_of(tenants)
         self._ports = ports or {}
         self._leaf_remote_port = leaf_remote_port
         self._say = say
@@ -151,7 +154,7 @@ class Stack:
         holding = self._holding
         self._keepers, self._steps, self._in_order, self._started = {}, {}, False, False
         held = await holding.enter_async_context(lock(self.directory))
-        self._config = config = prepare_config(self.directory, self._ports)
+        self._config = config = prepare_config(self.directory, self._ports, self._users())
         holding.callback(shutil.rmtree, config.run_dir, ignore_errors=True)
         self._write(identity(os.getpid()))
         holding.callback(self._write, None)
@@ -168,13 +171,18 @@ class Stack:
 
     def _write(self, supervisor: Identity | None) -> None:
         nodes = [node.name for node in self.nodes]
-        write_stack_file(self.config, parts=list(self.parts), nodes=nodes, supervisor=supervisor)
+        write_stack_file(self.config, parts=list(self.parts), nodes=nodes, tenants=self._tenants, supervisor=supervisor)
+
+    def _users(self) -> list[str]:
+        """Everybody who has a password on the bus."""
+        nodes = [node_user(node.name) for node in self._fleet]
+        return [OPERATOR, *SERVICES, *nodes, *map(tenant_user, self._tenants)]
 
     def _build(self, config: Config, bus: Bus) -> list[Part]:
         makers: dict[str, Callable[[], Part]] = {
             "postgres": lambda: postgres(config),
-            "nats": lambda: nats_servers.hub(config),
-            "leaf": lambda: nats_servers.leaf(config, self._leaf_remote_port),
+            "nats": lambda: nats_servers.hub(config, self._fleet, self._tenants),
+            "leaf": lambda: nats_servers.leaf(config, self._fleet, self._leaf_remote_port),
             "seaweed": lambda: seaweed(config),
         }
         found = [make() for name, make in makers.items() if name in self.parts]
@@ -184,7 +192,7 @@ class Stack:
     async def _bring_up(self) -> None:
         nodes = [node.name for node in self.nodes]
         names = frozenset(self.parts)
-        step = Step("provision", ("postgres", "nats"), lambda: provision(self.config, names, nodes))
+        step = Step("provision", ("postgres", "nats"), lambda: provision(self.config, names, nodes, self._tenants))
         self._ready = {name: asyncio.Event() for name in self.parts}
         try:
             async with asyncio.TaskGroup() as group:

@@ -81,7 +81,7 @@ class App(Generic[C]):
         self._settings = settings
         self._clock = clock or SystemClock()
         self._health = Health(self.gate, ledger.ping, service=self.name)
-        self._address = Address(settings.nats_url, self.name, settings.nats_creds, settings.js_domain)
+        self._address = Address(settings.nats_url, self.name, settings.nats_creds, settings.js_api)
         self.broker = Broker(self._address, Callbacks(self._reconnected, self._closed))
         self._gauges = Gauges(ledger, self.gate, service=service, version=settings.version)
         self._taker = self._make_taker(policy or Policy())

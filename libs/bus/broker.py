@@ -29,7 +29,7 @@ class Broker(NatsBroker):
             apply_types=False,
             logger=None,
             graceful_timeout=GRACEFUL_S,
-            js_options={"domain": address.domain},
+            js_options={"prefix": address.api},
             ack_policy=AckPolicy.MANUAL,
         )
         self._address = address

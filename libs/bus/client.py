@@ -24,6 +24,7 @@ from libs.bus.outbox import make_row
 from libs.bus.reader import Reader, Since
 from libs.kit.clock import Clock, SystemClock
 from libs.kit.ids import new_id
+from libs.kit.settings import JS_API
 from libs.telemetry import context
 
 M = TypeVar("M", bound=Model)
@@ -49,7 +50,7 @@ class Client:
     def __init__(self, connection: Connection, address: Address, source: str, clock: Clock | None = None) -> None:
         self.connection = connection
         self.address = address
-        self.js = jetstream(connection, address.domain)
+        self.js = jetstream(connection, address.api)
         self.name = address.name
         self.source = source
         self._clock = clock or SystemClock()
@@ -61,10 +62,10 @@ class Client:
 
     @classmethod
     async def connect(
-        cls, url: str, *, name: str, domain: str | None = None, creds: Path | None = None, source: str | None = None
+        cls, url: str, *, name: str, api: str = JS_API, creds: Path | None = None, source: str | None = None
     ) -> Self:
-        """Connect, waiting for the server. `domain` is `hub` behind a leaf node."""
-        address = Address(url, name, creds, domain)
+        """Connect, waiting for the server. `api` begins the subjects of the JetStream API."""
+        address = Address(url, name, creds, api)
         callbacks = Callbacks()
         client = cls(await connect(address, callbacks), address, source or f"/farside/{name}")
         callbacks.reconnected = client.reconnected
@@ -132,7 +133,7 @@ class Client:
     ) -> AsyncGenerator[Event[Any], None]:
         """Read messages of one stream in order, for ever: what is there (by `since`), then what comes."""
         keys = [key] if isinstance(key, str) else key
-        return Reader(self.connection, self.js, self.address.domain, messages, keys, since).events()
+        return Reader(self.connection, self.js, self.address.api, messages, keys, since).events()
 
     async def history(
         self,
@@ -144,7 +145,7 @@ class Client:
     ) -> list[Event[Any]]:
         """The messages of one stream that are there now, oldest first, the newest `limit` of them."""
         keys = [key] if isinstance(key, str) else key
-        return await Reader(self.connection, self.js, self.address.domain, messages, keys, since).history(limit)
+        return await Reader(self.connection, self.js, self.address.api, messages, keys, since).history(limit)
 
     async def last(self, message: Message[M], *, key: str) -> Event[M] | None:
         """The newest message under one key, or None. Raises BusError when it cannot be decoded."""

@@ -26,6 +26,7 @@ M = TypeVar("M", bound=Model)
 JSON = "application/json"
 SPEC_VERSION = "1.0"
 MSG_ID = "Nats-Msg-Id"
+SHORTEST_DEDUP_S = 1.0  # where outsiders publish the window is shorter, and an id in it could be another's
 CONTENT_TYPE = "content-type"
 MAX_DETAIL_CHARS = 2000
 _SAFE = "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) not in '"%')
@@ -100,7 +101,8 @@ def encode(message: Message[M], body: M, envelope: Envelope, trace: Trace | None
     }
     headers = {f"ce-{name}": encode_value(value) for name, value in attributes.items() if value is not None}
     headers[CONTENT_TYPE] = JSON
-    headers[MSG_ID] = envelope.id
+    if message.stream.dedup_s >= SHORTEST_DEDUP_S:
+        headers[MSG_ID] = envelope.id
     if trace is not None:
         headers[LIFE_HEADER] = trace.life
         headers[HOP_HEADER] = trace.hop

@@ -20,6 +20,7 @@ from nats.js.api import ConsumerConfig, ConsumerInfo, StreamConfig
 
 from libs.bus.errors import BusError
 from libs.kit.logs import get_logger
+from libs.kit.settings import JS_API
 from libs.kit.tasks import reap
 
 RECONNECT_WAIT_S = 0.5
@@ -39,22 +40,17 @@ _AUTHORIZATION = ("authorization violation", "authentication", "authorization ti
 
 @dataclass(frozen=True)
 class Address:
-    """How to reach the bus. `domain` is the JetStream domain of the hub, for those behind a leaf node."""
+    """How to reach the bus. `api` is what the subjects of the JetStream API begin with, in the account of the user."""
 
     url: str
     name: str
     creds: Path | None = None
-    domain: str | None = None
+    api: str = JS_API
 
     @property
     def inbox_prefix(self) -> str:
         """Replies come back under this name, so that permissions can tell whose they are."""
         return f"_INBOX.{self.name}"
-
-
-def api_prefix(domain: str | None) -> str:
-    """The subjects of the JetStream API begin with this."""
-    return f"$JS.{domain}.API" if domain else "$JS.API"
 
 
 class Connection(NatsClient):
@@ -179,9 +175,9 @@ def _tell(callbacks: Callbacks, what: str, name: str) -> Callable[[], Awaitable[
     return tell
 
 
-def jetstream(connection: NatsClient, domain: str | None) -> JetStreamContext:
+def jetstream(connection: NatsClient, api: str = JS_API) -> JetStreamContext:
     """The JetStream API of the hub."""
-    return JetStreamContext(connection, domain=domain, timeout=JS_TIMEOUT_S)
+    return JetStreamContext(connection, prefix=api, timeout=JS_TIMEOUT_S)
 
 
 async def subscribe(

@@ -39,6 +39,7 @@ from libs.kit.logs import configure, get_logger
 
 MAX_ACK_PENDING = 1000
 MAX_DELIVER_UNLIMITED = -1
+TENANT_ACK_WAIT_S = 30.0
 READY_TIMEOUT_S = 30.0
 
 
@@ -71,8 +72,11 @@ def stream_config(stream: Stream, replicas: int = 1) -> StreamConfig:
     )
 
 
-def consumer_configs(nodes: Iterable[str]) -> Iterator[tuple[str, ConsumerConfig]]:
-    """Every durable as (stream, configuration): per message and service, per node where so declared, and replays."""
+def consumer_configs(nodes: Iterable[str], tenants: Iterable[str] = ()) -> Iterator[tuple[str, ConsumerConfig]]:
+    """Every durable as (stream, configuration).
+
+    Per message and service, per node where so declared; for replays; per tenant and stream that it may read.
+    """
     names = list(nodes)
     for message in registry.MESSAGES:
         for consumer in message.consumers:
@@ -84,12 +88,36 @@ def consumer_configs(nodes: Iterable[str]) -> Iterator[tuple[str, ConsumerConfig
         subjects = [registry.replay_subject(name) for name in durables_of(service)]
         if subjects:
             yield registry.REPLAYS.name, _durable(replay_durable(service), subjects, _longest_ack_wait_s(service))
+    for tenant in tenants:
+        for stream, durable, subjects in tenant_durables(tenant):
+            yield stream.name, _durable(durable, subjects, TENANT_ACK_WAIT_S)
 
 
 def durables_of(service: str) -> list[str]:
     """The names of a service's durables; an agent is named `agent/<node>`."""
     name, _, node = service.partition("/")
     return [registry.durable(message, consumer, node or None) for message, consumer in registry.consumed_by(name)]
+
+
+def durables_read_by(service: str) -> Iterator[tuple[str, str]]:
+    """Stream and durable of everything that a service consumes, replays among it; an agent is named `agent/<node>`."""
+    name, _, node = service.partition("/")
+    for message, consumer in registry.consumed_by(name):
+        yield message.stream.name, registry.durable(message, consumer, node or None)
+    if any(registry.consumed_by(name)):
+        yield registry.REPLAYS.name, replay_durable(service)
+
+
+def tenant_durables(tenant: str) -> Iterator[tuple[Stream, str, list[str]]]:
+    """Stream, durable and subjects of what a tenant may read: `tenant-acme-JOBS` has its events of stream JOBS."""
+    for stream in registry.STREAMS:
+        subjects = [
+            message.subject(tenant)
+            for message in registry.MESSAGES
+            if message.stream is stream and message.key is registry.Key.TENANT and registry.TENANT in message.readers
+        ]
+        if subjects:
+            yield stream, f"tenant-{tenant}-{stream.name}", subjects
 
 
 def replay_durable(service: str) -> str:
@@ -119,22 +147,22 @@ def _durable(name: str, subjects: list[str], ack_wait_s: float) -> ConsumerConfi
 async def provision(
     nats_url: str,
     nodes: Iterable[str] = (),
+    tenants: Iterable[str] = (),
     *,
     creds: Path | None = None,
-    domain: str | None = None,
     replicas: int = 1,
 ) -> None:
-    """Add or update all streams and durables, with those of `nodes`. Safe to repeat.
+    """Add or update all streams and durables, with those of `nodes` and `tenants`. Safe to repeat.
 
     Raises BusError naming the stream or durable that the server would not change (some fields are fixed once made).
     """
-    connection = await connect(Address(nats_url, "provision", creds, domain), Callbacks())
+    connection = await connect(Address(nats_url, "provision", creds), Callbacks())
     try:
-        js = jetstream(connection, domain)
+        js = jetstream(connection)
         await _wait_ready(js)
         for stream in registry.STREAMS:
             await ensure_stream(js, stream, replicas)
-        for stream, config in consumer_configs(nodes):
+        for stream, config in consumer_configs(nodes, tenants):
             await _ensure_consumer(js, stream, config)
     finally:
         await close(connection)
@@ -191,11 +219,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--nats", default="nats://127.0.0.1:4222", help="address of the hub")
     parser.add_argument("--creds", type=Path, help="credentials file")
     parser.add_argument("--node", action="append", default=[], help="a node that gets durables of its own (repeat)")
+    parser.add_argument("--tenant", action="append", default=[], help="a tenant that gets durables of its own (repeat)")
     parser.add_argument("--replicas", type=int, default=1, help="copies of each stream (3 in production)")
     options = parser.parse_args(arguments)
     configure("provision")
-    asyncio.run(provision(options.nats, options.node, creds=options.creds, replicas=options.replicas))
-    get_logger().info("provision.done", streams=len(registry.STREAMS), nodes=options.node)
+    made = provision(options.nats, options.node, options.tenant, creds=options.creds, replicas=options.replicas)
+    asyncio.run(made)
+    get_logger().info("provision.done", streams=len(registry.STREAMS), nodes=options.node, tenants=options.tenant)
     return 0
 
 

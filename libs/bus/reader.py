@@ -20,7 +20,7 @@ from nats.js.errors import BadRequestError, NotFoundError
 
 from contracts.registry import Message
 from libs.bus.codec import decode
-from libs.bus.connection import add_consumer, api_prefix
+from libs.bus.connection import add_consumer
 from libs.bus.errors import BusError
 from libs.bus.events import Event, Invalid
 from libs.bus.provision import ensure_stream
@@ -47,7 +47,7 @@ class Reader:
         self,
         connection: NatsClient,
         js: JetStreamContext,
-        domain: str | None,
+        api: str,
         messages: Sequence[Message[Any]],
         keys: Sequence[str],
         since: Since,
@@ -61,7 +61,7 @@ class Reader:
             raise BusError(msg)
         self._connection = connection
         self._js = js
-        self._api = api_prefix(domain)
+        self._api = api
         self._stream = next(iter(streams.values()))
         self._by_prefix = {message.subject(""): message for message in messages}
         self._subjects = [message.subject(key) for message in messages for key in keys]

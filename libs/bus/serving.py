@@ -1,7 +1,7 @@
 """Serving requests: a JSON body in, a reply model or a Problem out.
 
-Only reply subjects under `_INBOX.` are answered: a request whose reply subject is a command's would otherwise make the
-service publish that command (PITFALLS 36b). Replies stay below 512 KiB.
+Only reply subjects under `_INBOX.` and `_R_.` are answered: a request whose reply subject is a command's would
+otherwise make the service publish that command (PITFALLS 36b). Replies stay below 512 KiB.
 """
 
 from collections.abc import Awaitable, Callable
@@ -13,7 +13,7 @@ from nats.errors import Error as NatsError
 from pydantic import ValidationError
 
 from contracts import requests
-from contracts.base import MAX_BODY_BYTES, MAX_REPLY_BYTES, Model
+from contracts.base import MAX_BODY_BYTES, MAX_REPLY_BYTES, Model, Open
 from contracts.registry import Request
 from contracts.requests import ProblemCode
 from libs.bus import tracing
@@ -28,7 +28,7 @@ C = TypeVar("C")
 
 PROBLEM_HEADER = "farside-problem"
 CALLER_HEADER = "farside-caller"
-INBOX = "_INBOX."
+REPLY_SUBJECTS = ("_INBOX.", "_R_.")  # the second: where the server has rewritten the reply of another account
 MAX_TEXT_CHARS = 4000
 
 
@@ -50,7 +50,7 @@ class Counter(Generic[C]):
     async def answer(self, served: Served[C], message: Msg, call: Callable[[Any, Any], Awaitable[Model]]) -> None:
         """Answer one request. `call` runs the handler."""
         headers = {name.lower(): value for name, value in (message.headers or {}).items()}
-        if not message.reply.startswith(INBOX):
+        if not message.reply.startswith(REPLY_SUBJECTS):
             get_logger().warning("bus.reply_refused", subject=message.subject, reply=message.reply)
             return
         try:
@@ -106,7 +106,7 @@ class Counter(Generic[C]):
             raise Problem(ProblemCode.INVALID, f"the subject names {key!r} but the body names {named!r}")
         return Call(body, key, headers.get(CALLER_HEADER))
 
-    async def _send(self, message: Msg, served: Served[C], body: Model, problem: ProblemCode | None) -> None:
+    async def _send(self, message: Msg, served: Served[C], body: Model, problem: Open[ProblemCode] | None) -> None:
         headers = {CONTENT_TYPE: JSON}
         data = body.model_dump_json().encode()
         if len(data) > MAX_REPLY_BYTES:
@@ -116,8 +116,8 @@ class Counter(Generic[C]):
             )
             data = requests.Problem(code=problem, message=text).model_dump_json().encode()
         if problem is not None:
-            headers[PROBLEM_HEADER] = problem.value
-        tracing.answered(served.request, tracing.ANSWERED if problem is None else problem.value)
+            headers[PROBLEM_HEADER] = str(problem)
+        tracing.answered(served.request, tracing.ANSWERED if problem is None else str(problem))
         try:
             await self._publish(message.reply, data, headers)
         except NatsError as error:

@@ -15,7 +15,7 @@ from contracts import registry
 from contracts.registry import Consumer, Message, Request
 from libs.bus import tracing
 from libs.bus.broker import Broker
-from libs.bus.connection import Address, api_prefix
+from libs.bus.connection import Address
 from libs.bus.errors import BusError
 from libs.bus.gate import Gate
 from libs.bus.provision import durables_of, replay_durable
@@ -81,7 +81,7 @@ class Taker(Generic[C]):
             batch=route.batch,
             ack_wait_s=route.ack_wait_s,
             inbox=self._inbox(route.durable),
-            api=api_prefix(self.address.domain),
+            api=self.address.api,
             title=route.message.id,
         )
         self.broker.take(tap, _entry(route.durable, payload, route.handler, route.message.model.__doc__))
@@ -122,7 +122,7 @@ class Taker(Generic[C]):
             capacity=1,
             ack_wait_s=max(self.routes[name].ack_wait_s for name in known),
             inbox=self._inbox(durable),
-            api=api_prefix(self.address.domain),
+            api=self.address.api,
             described=False,
         )
         self.broker.take(tap, _entry(durable, bytes, _unused, None))

@@ -135,7 +135,7 @@ async def connected(stack: Path | None) -> AsyncGenerator[Session]:
     settings = place.settings
     try:
         client = await asyncio.wait_for(
-            Client.connect(settings.nats_url, name="cli", domain=settings.js_domain, creds=settings.nats_creds),
+            Client.connect(settings.nats_url, name="cli", api=settings.js_api, creds=settings.nats_creds),
             CONNECT_TIMEOUT_S,
         )
     except (OSError, TimeoutError, BusError, NatsError) as error:

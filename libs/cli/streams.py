@@ -95,7 +95,7 @@ class Streams:
 
     async def _replay(self, messages: list[Message[Any]], key: str) -> AsyncGenerator[Event[Any], None]:
         client = self._session.client
-        reader = Reader(client.connection, client.js, client.address.domain, messages, [key], "all")
+        reader = Reader(client.connection, client.js, client.address.api, messages, [key], "all")
         try:
             async with aclosing(reader.replay()) as events:
                 async for event in events:

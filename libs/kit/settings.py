@@ -7,6 +7,7 @@ from pydantic import Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 PREFIX = "FARSIDE_"
+JS_API = "$JS.API"
 
 
 def faults(error: ValidationError) -> str:
@@ -25,16 +26,17 @@ def _fault(path: list[str], kind: str, words: str) -> str:
 class ServiceSettings(BaseSettings):
     """Where the bus and the object store are, and how this process reports itself.
 
-    `js_domain` is set for processes behind a leaf node (`hub`); `nats_creds` is a creds file that may be replaced
-    while the process runs. `trace_dir` is the folder that spans are written to, `metrics_port` where Prometheus finds
-    the metrics (`/metrics` of `metrics_host`); without them there are none.
+    `js_api` is what the subjects of the JetStream API begin with in the account of this process (`hub.api` on nodes);
+    `nats_creds` is a creds file that may be replaced while the process runs. `trace_dir` is the folder that spans are
+    written to, `metrics_port` where Prometheus finds the metrics (`/metrics` of `metrics_host`); without them there
+    are none.
     """
 
     model_config = SettingsConfigDict(env_prefix="FARSIDE_", frozen=True, extra="forbid")
 
     nats_url: str = "nats://127.0.0.1:4222"
     nats_creds: Path | None = None
-    js_domain: str | None = None
+    js_api: str = JS_API
     s3_endpoint: str = "http://127.0.0.1:8333"
     s3_access_key: str = ""
     s3_secret_key: SecretStr = SecretStr("")

@@ -87,10 +87,10 @@ class Stored:
 class HeartbeatReader:
     """Reads on from reading to reading, on one life of the stream after another."""
 
-    def __init__(self, client: Client, domain: str | None) -> None:
+    def __init__(self, client: Client) -> None:
         self._connection = client.connection
         self._js = client.js
-        self._direct_get = f"{f'$JS.{domain}.API' if domain else '$JS.API'}.DIRECT.GET.{STREAM}"
+        self._direct_get = f"{client.address.api}.DIRECT.GET.{STREAM}"
         self._life: str | None = None
         self._inbox = client.connection.new_inbox()
         self._subscription: Subscription | None = None

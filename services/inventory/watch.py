@@ -90,7 +90,7 @@ class Watch:
         """One tick, read and judged. Raises when the bus or the database is away; nothing is kept then."""
         client = self._bus.client
         if self._reader is None:
-            self._reader = HeartbeatReader(client, self._settings.js_domain)
+            self._reader = HeartbeatReader(client)
         clock = self._clock or await self._load_clock()
         await self._reader.open()
         mark = await self._mark(client)

@@ -82,7 +82,7 @@ class Edge:
 
 def agent(url: str, path: Path) -> tuple[AgentApp, SqliteLedger]:
     ledger = SqliteLedger(path, f"/farside/agent/{NODE}")
-    settings = ServiceSettings(nats_url=url, js_domain="hub")
+    settings = ServiceSettings(nats_url=url, js_api="$JS.hub.API")
     app: AgentApp = App("agent", settings, ledger, node=NODE, policy=QUICK)
     app.on(registry.WORK_RUN, start)
     return app, ledger
