@@ -283,7 +283,7 @@ class Stage:
             info = await self.client.js.consumer_info(registry.JOBS.name, f"{self.service.name}-jobs-placed")
             return info.num_pending == 0 and info.num_ack_pending == 0
 
-        await until(read, 20, "the placements to be read")
+        await until(read, 60, "the placements to be read")
 
     def log(self) -> str:
         return self.service.log.read_text()
