@@ -4,11 +4,12 @@ import asyncio
 import json
 from collections.abc import AsyncGenerator, Collection, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Self
 
 from libs.bus.errors import NotLeader
 from libs.bus.ledger import OutboxCounts, Tx
 from libs.bus.outbox import OutboxRow
-from libs.db import Connection, Pool, is_transient
+from libs.db import Connection, Pool, connect, is_transient, migrate
 from libs.kit.clock import Clock, SystemClock
 
 ACQUIRE_TIMEOUT_S = 10.0
@@ -68,6 +69,13 @@ class PgLedger:
         self._service = service
         self._clock = clock or SystemClock()
         self._epoch: int | None = None
+
+    @classmethod
+    async def open(cls, dsn: str, service: str) -> Self:
+        """Connect as `service` and bring its schema up to date. Raises MigrationError, and asyncpg's own errors."""
+        pool = await connect(dsn, service)
+        await migrate(pool, service, f"services.{service}")
+        return cls(pool, service)
 
     @asynccontextmanager
     async def transaction(self) -> AsyncGenerator[Tx[Connection], None]:

@@ -1,7 +1,9 @@
 """How a process begins: read its settings, set up its logs, or say what is wrong with them and end."""
 
-from collections.abc import Callable
-from typing import TypeVar
+import asyncio
+import sys
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
@@ -24,3 +26,10 @@ def read_settings(service: str, read: Callable[..., S]) -> S:
         get_logger().error("settings.invalid", detail=detail)
         raise SystemExit(BAD_SETTINGS) from None
     return settings
+
+
+def main(service: str, read: Callable[..., S], run: Callable[[S], Coroutine[Any, Any, None]]) -> None:
+    """The command line of a service: with `--check` the settings are read and nothing is run."""
+    settings = read_settings(service, read)
+    if "--check" not in sys.argv[1:]:
+        asyncio.run(run(settings))

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from functools import partial
 from pathlib import Path
+from types import TracebackType
 from typing import Self, TypeVar
 
 from libs.kit.ids import new_id
@@ -118,6 +119,14 @@ class AsyncStore:
     async def close(self) -> None:
         """Close connections; calls that still run fail."""
         self.blocking.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        await self.close()
 
     async def _call(self, function: Callable[[], T]) -> T:
         async with self._slots:

@@ -26,7 +26,7 @@ MAX_FILE_BYTES = 200_000
 _HOUR_WORDS = "expected a UTC time on a whole hour, such as 2026-01-01T00:00:00Z"
 
 
-class RateCardError(Exception):
+class RateCardError(ValueError):
     """A rate card is wrong; the message names file, entry, value and remedy."""
 
 

@@ -1,34 +1,17 @@
 """Run the checkpoint service: `python -m services.checkpoint [--check]`. Settings come from `FARSIDE_*`."""
 
-import asyncio
-import sys
-
 from libs.bus import PgLedger
-from libs.db import connect, migrate
-from libs.kit.start import read_settings
+from libs.kit.start import main
 from libs.objects import AsyncStore
 from services.checkpoint.app import SERVICE, build
 from services.checkpoint.settings import CheckpointSettings
 
 
 async def run(settings: CheckpointSettings) -> None:
-    """Open ledger and store, bring the schema up to date and serve until told to stop."""
-    pool = await connect(settings.dsn, SERVICE)
-    await migrate(pool, SERVICE, "services.checkpoint")
-    objects = AsyncStore.open(settings)
-    try:
-        await build(settings, PgLedger(pool, SERVICE), objects).run()
-    finally:
-        await objects.close()
-
-
-def main(arguments: list[str]) -> int:
-    """The command line."""
-    settings = read_settings(SERVICE, CheckpointSettings)
-    if "--check" not in arguments:
-        asyncio.run(run(settings))
-    return 0
+    """Open ledger and store, and serve until told to stop."""
+    async with AsyncStore.open(settings) as objects:
+        await build(settings, await PgLedger.open(settings.dsn, SERVICE), objects).run()
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    main(SERVICE, CheckpointSettings, run)

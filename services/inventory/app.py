@@ -8,10 +8,12 @@ from services.inventory.handlers import Release, announced, list_nodes
 from services.inventory.settings import InventorySettings
 from services.inventory.watch import Watch
 
+SERVICE = registry.INVENTORY
+
 
 def build(settings: InventorySettings, ledger: Ledger[Connection]) -> App[Connection]:
     """The App, not yet running. One process leads; a second one stands by."""
-    app = App(registry.INVENTORY, settings, ledger, leader=True)
+    app = App(SERVICE, settings, ledger, leader=True)
     app.on(registry.NODES_ANNOUNCED, announced)
     app.serve(registry.QUERY_NODES, list_nodes)
     app.serve(registry.CALL_RELEASE, Release(SystemClock()))

@@ -1,11 +1,13 @@
 """What the scheduler is told by its environment: the bus, the database, the tenants and how long it is patient."""
 
 from pathlib import Path
+from typing import Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from libs.kit.settings import LeaseTimings, LedgerSettings
 from services.scheduler.core.model import Limits
+from services.scheduler.tenants import TenantBook
 
 GRACE_PER_LEASE = 0.25
 LEAST_GRACE_S = 10.0
@@ -25,6 +27,11 @@ class SchedulerSettings(LedgerSettings, LeaseTimings):
     reconcile_grace_s: float | None = Field(default=None, gt=0)
     max_losses: int = Field(default=100, ge=0)
     node_slots: int = Field(default=64, ge=1, le=10_000)
+
+    @model_validator(mode="after")
+    def _has_tenants(self) -> Self:
+        TenantBook.read(self.tenants)
+        return self
 
     @property
     def limits(self) -> Limits:

@@ -21,7 +21,7 @@ MAX_GPU_HOURS = 10**12
 MAX_TENANTS = 10_000
 
 
-class TenantFileError(Exception):
+class TenantFileError(ValueError):
     """A tenant file is wrong; the message names file, field, value and what was expected."""
 
 

@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 
 from contracts.base import Tier
-from services.billing.__main__ import main
+from libs.kit.start import BAD_SETTINGS, read_settings
 from services.billing.core.cards import PriceItem
 from services.billing.rates import RateBook, RateCardError, read_rates
+from services.billing.settings import BillingSettings
 from tests.unit.billing.make import START
 
 REPOSITORY = Path(__file__).parents[3]
@@ -154,6 +155,8 @@ def test_the_service_does_not_start_with_a_wrong_card(
 ) -> None:
     monkeypatch.setenv("FARSIDE_PG_DSN", "postgresql://nobody@127.0.0.1/nothing")
     monkeypatch.setenv("FARSIDE_RATES", str(write(tmp_path, standard=GOOD.replace("USD", "JPY"))))
-    assert main(["--check"]) == 2
+    with pytest.raises(SystemExit) as ended:
+        read_settings("billing", BillingSettings)
+    assert ended.value.code == BAD_SETTINGS
     said = capsys.readouterr()
     assert "JPY has 0 decimals" in said.out + said.err
