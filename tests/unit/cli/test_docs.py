@@ -6,8 +6,12 @@ from pathlib import Path
 from contracts.base import ReasonCode
 from contracts.deadletters import DeadReason
 from contracts.jobs import CheckpointPolicy, JobSpec, Resources
+from contracts.registry import SERVICES
+from services.alerting.core.rules import RULES
 
 ROOT = Path(__file__).parents[3]
+PAGES = ("*.md", "docs/**/*.md", "services/*/README.md", "deploy/**/*.md")
+LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
 
 
 def first_column(page: str) -> list[str]:
@@ -27,3 +31,22 @@ def test_every_field_of_a_job_file_is_explained() -> None:
     fields |= {f"resources.{name}" for name in Resources.model_fields}
     fields |= {f"checkpoint.{name}" for name in CheckpointPolicy.model_fields}
     assert fields - set(first_column("cli.md")) == set()
+
+
+def test_every_alert_has_its_place_in_the_runbook() -> None:
+    page = (ROOT / "docs" / "runbook.md").read_text()
+    told = re.findall(r"^\| ([A-Z][A-Za-z]+), level (\d) \|", page, re.MULTILINE)
+    assert sorted(told) == sorted((rule.name, str(rule.level)) for rule in RULES)
+
+
+def test_the_architecture_names_every_service() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    named = re.findall(r"^\| \[([a-z]+)\]\(\.\./services/\1/README\.md\)", page, re.MULTILINE)
+    assert sorted(named) == sorted([*SERVICES, "agent"])
+
+
+def test_every_link_of_the_pages_leads_somewhere() -> None:
+    pages = [path for pattern in PAGES for path in ROOT.glob(pattern)]
+    assert len(pages) > len(SERVICES)
+    links = [(page, link) for page in pages for link in LINK.findall(page.read_text()) if "://" not in link]
+    assert [f"{page.relative_to(ROOT)}: {link}" for page, link in links if not (page.parent / link).exists()] == []
