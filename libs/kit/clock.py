@@ -34,3 +34,8 @@ def boottime() -> float:
     if hasattr(time, "CLOCK_BOOTTIME"):
         return time.clock_gettime(time.CLOCK_BOOTTIME)
     return time.monotonic()
+
+
+def epoch_ns() -> int:
+    """Nanoseconds since 1970, as spans count."""
+    return time.time_ns()

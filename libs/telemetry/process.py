@@ -25,12 +25,14 @@ from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcessor, SpanExporter
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON
+from opentelemetry.trace import Tracer
 
 from libs.kit.clock import SystemClock
 from libs.kit.logs import get_logger
 from libs.kit.settings import ServiceSettings
 from libs.telemetry import metrics, spans
 from libs.telemetry.errors import TelemetryError
+from libs.telemetry.tracefile import FileTracer
 
 SCOPE = "farside"
 ENDED = "process ended"
@@ -79,22 +81,32 @@ def _tracing(resource: Resource, folder: Path | None, name: str) -> Generator[No
     if folder is None and not collected:
         yield
         return
+    with ExitStack() as stack:
+        file = None if folder is None else stack.enter_context(_own_file(folder, name))
+        tracer = None if file is None else FileTracer(file, resource, SCOPE)
+        if tracer is not None:
+            stack.callback(_say_ended, tracer)
+        if tracer is None or collected or OTEL_TRACES_SAMPLER in os.environ:
+            tracer = stack.enter_context(_by_sdk(resource, file, collected=bool(collected)))
+        spans.use_tracer(tracer)
+        stack.callback(spans.use_tracer, None)
+        yield
+
+
+@contextmanager
+def _by_sdk(resource: Resource, file: TextIO | None, *, collected: bool) -> Generator[Tracer, None, None]:
+    """A tracer for what takes OpenTelemetry's SDK: a collector, or a sampler."""
     # An outside publisher's "not sampled" must not erase a job's journey: all is recorded unless the operator samples.
     sampler = None if OTEL_TRACES_SAMPLER in os.environ else ALWAYS_ON
     provider = TracerProvider(sampler, resource, shutdown_on_exit=False)
-    with ExitStack() as stack:
-        file = None
-        if folder is not None:
-            file = FileSpanExporter(stream=stack.enter_context(_own_file(folder, name)))
-            provider.add_span_processor(SimpleSpanProcessor(file))
-        if collected:
-            provider.add_span_processor(BatchSpanProcessor(_to_collector()))
-        stack.callback(_shut, provider)
-        if file is not None:
-            stack.callback(_say_ended, resource, file)
-        spans.use_tracer(provider.get_tracer(SCOPE))
-        stack.callback(spans.use_tracer, None)
-        yield
+    if file is not None:
+        provider.add_span_processor(SimpleSpanProcessor(FileSpanExporter(stream=file)))
+    if collected:
+        provider.add_span_processor(BatchSpanProcessor(_to_collector()))
+    try:
+        yield provider.get_tracer(SCOPE)
+    finally:
+        _shut(provider)
 
 
 @contextmanager
@@ -121,11 +133,9 @@ def _to_collector() -> SpanExporter:
     return OTLPSpanExporter()
 
 
-def _say_ended(resource: Resource, file: SpanExporter) -> None:
+def _say_ended(tracer: FileTracer) -> None:
     """Write the last span, whatever the sampler leaves out."""
-    provider = TracerProvider(ALWAYS_ON, resource, shutdown_on_exit=False)
-    provider.add_span_processor(SimpleSpanProcessor(file))
-    provider.get_tracer(SCOPE).start_span(ENDED).end()
+    tracer.start_span(ENDED).end()
 
 
 def _shut(provider: TracerProvider) -> None:
