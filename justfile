@@ -57,6 +57,10 @@ test-unit *ARGS:
 test-bus *ARGS:
     python -m pytest tests/bus {{ ARGS }}
 
+# measure: `just bench bus`; progress on standard error, one JSON object on standard output
+bench NAME *ARGS:
+    python -m tests.bench {{ NAME }} {{ ARGS }}
+
 # write contracts/schemas, contracts/asyncapi and docs/flows.md anew from the registry
 contracts:
     python -m contracts.generate

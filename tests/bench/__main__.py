@@ -1,0 +1,30 @@
+"""Run a benchmark: `python -m tests.bench NAME [--quick]`.
+
+Progress goes to standard error, and one JSON object to standard output.
+"""
+
+import argparse
+import asyncio
+import json
+import sys
+from importlib import import_module
+from pathlib import Path
+
+from tests.bench.frame import report
+
+NAMES = sorted(path.parent.name for path in Path(__file__).parent.glob("*/__init__.py"))
+
+
+def main(arguments: list[str]) -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="just bench", description=__doc__)
+    parser.add_argument("name", choices=NAMES)
+    parser.add_argument("--quick", action="store_true", help="a small load once, to see that it works; no figures")
+    options = parser.parse_args(arguments)
+    cases = asyncio.run(import_module(f"tests.bench.{options.name}").run(quick=options.quick))
+    sys.stdout.write(json.dumps(report(options.name, cases), indent=2) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
