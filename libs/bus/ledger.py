@@ -28,6 +28,11 @@ class Tx(Generic[C]):
     source: str
     clock: Clock
     rows: list[OutboxRow] = field(default_factory=list[OutboxRow])
+    calls: list[Callable[[], None]] = field(default_factory=list[Callable[[], None]])
+
+    def after_commit(self, call: Callable[[], None]) -> None:
+        """Have `call` made once this transaction has committed; never when it is rolled back."""
+        self.calls.append(call)
 
     def emit(
         self,
@@ -74,7 +79,10 @@ class Ledger(Protocol[C]):
     on_commit: Callable[[], None]
 
     def transaction(self) -> AbstractAsyncContextManager[Tx[C]]:
-        """One transaction; rows emitted in it enter the outbox as it commits. Raises NotLeader, Nested."""
+        """One transaction; rows emitted in it enter the outbox as it commits. Raises NotLeader, Nested.
+
+        Log lines written in it are held back until it has ended: see libs.kit.logs.
+        """
         ...
 
     async def claim(self, tx: Tx[C], consumer: str, key: str, source: str, id: str) -> bool:  # noqa: A002

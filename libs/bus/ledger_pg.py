@@ -11,6 +11,7 @@ from libs.bus.ledger import OutboxCounts, Tx
 from libs.bus.outbox import OutboxRow
 from libs.db import Connection, Pool, connect, is_transient, migrate
 from libs.kit.clock import Clock, SystemClock
+from libs.kit.logs import held
 
 ACQUIRE_TIMEOUT_S = 10.0
 PING_TIMEOUT_S = 2.0
@@ -80,12 +81,16 @@ class PgLedger:
     @asynccontextmanager
     async def transaction(self) -> AsyncGenerator[Tx[Connection], None]:
         """One transaction at READ COMMITTED."""
-        async with self._pool.acquire(timeout=ACQUIRE_TIMEOUT_S) as connection, connection.transaction():
+        async with self._pool.acquire(timeout=ACQUIRE_TIMEOUT_S) as connection:
             tx = Tx(connection, self.source, self._clock)
-            yield tx
-            await self._finish(tx)
+            with held():
+                async with connection.transaction():
+                    yield tx
+                    await self._finish(tx)
         if tx.rows:
             self.on_commit()
+        for call in tx.calls:
+            call()
 
     async def _finish(self, tx: Tx[Connection]) -> None:
         if tx.rows:

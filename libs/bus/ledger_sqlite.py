@@ -9,8 +9,8 @@ import fcntl
 import json
 import os
 import sqlite3
-from collections.abc import AsyncGenerator, Collection, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Collection, Generator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 from libs.bus.errors import Nested
@@ -18,6 +18,7 @@ from libs.bus.ledger import OutboxCounts, Tx
 from libs.bus.outbox import OutboxRow
 from libs.db.migrate import read_migrations
 from libs.kit.clock import Clock, SystemClock
+from libs.kit.logs import held
 
 MEMORY = Path(":memory:")
 PRUNE_LIMIT = 10_000
@@ -117,20 +118,27 @@ class SqliteLedger:
     async def transaction(self) -> AsyncGenerator[Tx[sqlite3.Connection], None]:
         """One transaction. It holds the only connection: await nothing slow inside."""
         async with self._locked():
-            self._connection.execute("BEGIN IMMEDIATE")
             tx = Tx(self._connection, self.source, self._clock)
-            try:
+            with held(), self._committing(tx):
                 yield tx
-                for row in tx.rows:
-                    values = (row.id, row.aggregate, row.stream, row.subject, row.headers_json, row.data)
-                    self._connection.execute(_EMIT, values)
-                self._connection.execute("COMMIT")
-            except BaseException:
-                if self._connection.in_transaction:
-                    self._connection.execute("ROLLBACK")
-                raise
         if tx.rows:
             self.on_commit()
+        for call in tx.calls:
+            call()
+
+    @contextmanager
+    def _committing(self, tx: Tx[sqlite3.Connection]) -> Generator[None]:
+        self._connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            for row in tx.rows:
+                values = (row.id, row.aggregate, row.stream, row.subject, row.headers_json, row.data)
+                self._connection.execute(_EMIT, values)
+            self._connection.execute("COMMIT")
+        except BaseException:
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+            raise
 
     @asynccontextmanager
     async def _locked(self) -> AsyncGenerator[None, None]:

@@ -2,6 +2,10 @@
 
 import logging
 import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
 
 import structlog
 from structlog.types import EventDict, FilteringBoundLogger, WrappedLogger
@@ -9,6 +13,47 @@ from structlog.types import EventDict, FilteringBoundLogger, WrappedLogger
 from libs.telemetry import context
 
 LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
+
+_render = structlog.processors.JSONRenderer()
+
+
+@dataclass
+class _Held:
+    """Lines that wait to know whether what they tell has come to be."""
+
+    lines: list[EventDict] = field(default_factory=list[EventDict])
+    over: bool = False
+
+
+_held: ContextVar[_Held | None] = ContextVar("held_lines", default=None)
+
+
+@contextmanager
+def held() -> Generator[None]:
+    """Keep the lines of this block back until it ends: put it around a transaction.
+
+    A block that ends in an error undoes what its lines tell: they come with `rolled_back`.
+    """
+    holding = _Held()
+    token = _held.set(holding)
+    undone: dict[str, bool] = {"rolled_back": True}
+    try:
+        yield
+        undone = {}
+    finally:
+        _held.reset(token)
+        holding.over = True
+        for line in holding.lines:
+            _to_stderr().msg(str(_render(None, "", {**line, **undone})))
+
+
+def _hold(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
+    """A task that outlives the block it was begun in speaks for itself."""
+    holding = _held.get()
+    if holding is None or holding.over:
+        return event
+    holding.lines.append(event)
+    raise structlog.DropEvent
 
 
 def configure(service: str, level: str = "info", *, node: str | None = None) -> None:
@@ -36,7 +81,7 @@ def configure(service: str, level: str = "info", *, node: str | None = None) -> 
         structlog.processors.format_exc_info,
     ]
     structlog.configure(
-        processors=[*shared, structlog.processors.JSONRenderer()],
+        processors=[*shared, _hold, _render],
         wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level]),
         logger_factory=_to_stderr,
         cache_logger_on_first_use=False,
@@ -50,8 +95,7 @@ def _to_stderr(*_: object) -> structlog.PrintLogger:
 
 
 def _configure_stdlib(shared: list[structlog.types.Processor], level: str) -> None:
-    renderer = structlog.processors.JSONRenderer()
-    formatter = structlog.stdlib.ProcessorFormatter(processor=renderer, foreign_pre_chain=shared)
+    formatter = structlog.stdlib.ProcessorFormatter(processor=_render, foreign_pre_chain=shared)
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(formatter)
     root = logging.getLogger()

@@ -13,7 +13,6 @@ from libs.db import Connection
 from libs.kit.logs import get_logger
 from libs.telemetry import context
 from services.alerting import store
-from services.alerting.after import after_commit
 from services.alerting.core.model import Count, Effect, Fire, Resolve
 
 FIRED, RESOLVED = 1, 2
@@ -33,14 +32,13 @@ class Teller:
         match effect:
             case Fire(alert):
                 await store.add_alert(self.tx.conn, alert)
-                after_commit(lambda: get_logger().warning("alert.fired", **_fields(alert)))
+                get_logger().warning("alert.fired", **_fields(alert))
                 await self._tell(alert, registry.ALERTS_FIRED, FIRED, self.receivers)
             case Count(alert):
                 await store.save_alert(self.tx.conn, alert)
             case Resolve(alert):
                 await store.save_alert(self.tx.conn, alert)
-                fields = {**_fields(alert), "resolution": alert.resolution}
-                after_commit(lambda: get_logger().info("alert.resolved", **fields))
+                get_logger().info("alert.resolved", **_fields(alert), resolution=alert.resolution)
                 told = await store.told(self.tx.conn, alert.alert_id)
                 await self._tell(alert, registry.ALERTS_RESOLVED, RESOLVED, told)
             case _:

@@ -21,7 +21,6 @@ from libs.db import Connection
 from libs.kit.clock import Clock
 from libs.kit.ids import new_id
 from services.alerting import store
-from services.alerting.after import after_commit
 from services.alerting.core import signals
 from services.alerting.core.model import Signal
 from services.alerting.core.rules import decide, fingerprint, identity, resolve_by_hand, rules_for
@@ -67,7 +66,7 @@ class Handlers:
             teller = Teller(tx, now, self._receivers, SELF)
             for effect in effects:
                 await teller.apply(effect)
-        after_commit(self._wake)
+        tx.after_commit(self._wake)
 
     async def alerts(self, tx: Tx[Connection], call: Call[AlertsQuery]) -> AlertsPage:
         """Episodes, newest first; a page ends where the reply would grow too large."""
@@ -104,7 +103,7 @@ class Handlers:
         assert effect is not None, "what is resolved by hand leaves nothing open"
         await store.save_subject(tx.conn, known.fingerprint, watch)
         await Teller(tx, now, self._receivers, actor).apply(effect)
-        after_commit(self._wake)
+        tx.after_commit(self._wake)
         return ResolveReply(alert=effect.alert)
 
 

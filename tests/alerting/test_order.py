@@ -9,10 +9,10 @@ import pytest
 import pytest_asyncio
 
 from contracts.alerts import Alert, AlertPhase
+from libs.bus import PgLedger
 from libs.db import Connection, Pool, connect, migrate, prepare_database, service_dsn
 from libs.kit.ids import new_id
 from services.alerting import store
-from services.alerting.after import AlertingLedger, after_commit
 from services.alerting.app import SERVICE
 from services.alerting.core.delivery import Again, Delivered, Fate, Park
 from services.alerting.core.rules import NODE_LOST
@@ -82,15 +82,15 @@ async def test_what_is_due_of_one_alert_is_the_oldest_across_its_episodes(pool: 
 
 
 async def test_a_call_is_made_after_the_commit_and_not_after_a_rollback(pool: Pool) -> None:
-    ledger, seen = AlertingLedger(pool, SERVICE), list[str]()
-    async with ledger.transaction():
-        after_commit(lambda: seen.append("committed"))
+    ledger, seen = PgLedger(pool, SERVICE), list[str]()
+    async with ledger.transaction() as tx:
+        tx.after_commit(lambda: seen.append("committed"))
         assert seen == []
     assert seen == ["committed"]
 
     async def roll_back() -> None:
-        async with ledger.transaction():
-            after_commit(lambda: seen.append("rolled back"))
+        async with ledger.transaction() as tx:
+            tx.after_commit(lambda: seen.append("rolled back"))
             raise TimeoutError
 
     with pytest.raises(TimeoutError):
@@ -99,16 +99,16 @@ async def test_a_call_is_made_after_the_commit_and_not_after_a_rollback(pool: Po
 
 
 async def test_transactions_at_once_keep_their_calls_apart(pool: Pool) -> None:
-    ledger, seen, go = AlertingLedger(pool, SERVICE), list[str](), asyncio.Event()
+    ledger, seen, go = PgLedger(pool, SERVICE), list[str](), asyncio.Event()
 
     async def slow() -> None:
-        async with ledger.transaction():
-            after_commit(lambda: seen.append("slow"))
+        async with ledger.transaction() as tx:
+            tx.after_commit(lambda: seen.append("slow"))
             await go.wait()
 
     task = asyncio.create_task(slow())
-    async with ledger.transaction():
-        after_commit(lambda: seen.append("quick"))
+    async with ledger.transaction() as tx:
+        tx.after_commit(lambda: seen.append("quick"))
     assert seen == ["quick"]
     go.set()
     await task

@@ -19,7 +19,7 @@ def checkpoint_failed(body: CheckpointFailed, sequence: int) -> Signal:
         "job": body.job_id,
         "step": str(body.step),
         "attempt": str(body.attempt),
-        "cause": body.cause.value,
+        "cause": str(body.cause),
         "message": body.message,
     }
     return Signal(registry.CHECKPOINTS_FAILED.id, Point(sequence, body.step), facts)
