@@ -5,7 +5,7 @@ from typing import Annotated
 
 from pydantic import Field, StringConstraints
 
-from contracts.base import PAGE_LIMIT, Count, Cursor, Label, Model, PageLimit, Positive, Text, Utc, Uuid
+from contracts.base import PAGE_LIMIT, Count, Cursor, Label, Model, Open, PageLimit, Positive, Text, Utc, Uuid
 
 Fingerprint = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{16}$")]
 
@@ -45,12 +45,20 @@ class AlertsQuery(Model):
     limit: PageLimit = PAGE_LIMIT
 
 
+class NotificationPhase(StrEnum):
+    """What has become of telling a receiver."""
+
+    WAITING = "waiting"
+    DELIVERED = "delivered"
+    PARKED = "parked"
+
+
 class Notification(Model):
     """One message to a receiver about one alert. Parked ones are not tried any more; `message` says why."""
 
     receiver: Label
     about: AlertPhase
-    state: Annotated[str, Field(pattern="^(waiting|delivered|parked)$")]
+    state: Open[NotificationPhase]
     tries: Count
     message: Text = ""
     at: Utc

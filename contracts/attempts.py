@@ -5,7 +5,7 @@ from typing import Annotated
 
 from pydantic import Field, FiniteFloat
 
-from contracts.base import Count, Label, Model, Name, Sha256, Text, Uri, Utc, Uuid
+from contracts.base import Count, Label, Model, Name, Open, Positive, Sha256, Text, Uri, Utc, Uuid
 from contracts.jobs import DatasetRef
 
 MAX_POINTS = 2048
@@ -16,7 +16,7 @@ class AttemptRef(Model):
 
     job_id: Uuid
     tenant: Name
-    attempt: Annotated[int, Field(ge=1)]
+    attempt: Positive
     member: Count
     node: Name
     incarnation: Uuid
@@ -70,10 +70,10 @@ class AttemptSaved(AttemptRef):
     """One member has uploaded its shard of the checkpoint at `step`; all `members` shards make a commit."""
 
     step: Count
-    members: Annotated[int, Field(ge=1)]
+    members: Positive
     shard: Shard
     binding: Binding
-    keep_last: Annotated[int, Field(ge=1)]
+    keep_last: Positive
     stall_ms: Count
     persist_ms: Count
     saved_at: Utc
@@ -95,7 +95,10 @@ class AttemptHung(AttemptRef):
 
 
 class ExitCause(StrEnum):
-    """Why a task ended, as its agent knows it. Only `completed` and `failed` are the task's own doing."""
+    """Why a task ended, as its agent knows it. Only `completed` and `failed` are the task's own doing.
+
+    A reader takes a cause that it does not know as the node's doing.
+    """
 
     COMPLETED = "completed"
     FAILED = "failed"
@@ -110,7 +113,7 @@ class ExitCause(StrEnum):
 class AttemptExited(AttemptRef):
     """The member's process group is gone. `exit_code` is None where no shim lived to write it down."""
 
-    cause: ExitCause
+    cause: Open[ExitCause]
     exit_code: Annotated[int, Field(ge=-255, le=255)] | None = None
     message: Text = ""
     ended_at: Utc

@@ -1,28 +1,34 @@
 """Field types shared by all messages: names, ids, times, digests and the base model.
 
 A model ignores fields it does not know (an older reader must survive a newer writer) and is frozen once built.
-Quantities are integers whose unit is the last part of the name; times are UTC in RFC 3339.
+Quantities are integers whose unit is the last part of the name; times are UTC in RFC 3339. Words come from a closed
+set (a `StrEnum`: any other word is refused) or from an open one (`Open`: the set grows, so any word is taken).
 """
 
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Annotated
+from inspect import cleandoc
+from typing import Annotated, TypeAlias, TypeVar, get_args
 
 from pydantic import (
     AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
+    GetCoreSchemaHandler,
     PlainSerializer,
     StringConstraints,
     WithJsonSchema,
 )
+from pydantic.config import JsonDict
+from pydantic_core import CoreSchema
 
 MAX_BODY_BYTES = 1024 * 1024
 MAX_REPLY_BYTES = 512 * 1024
 MAX_ATTRIBUTE_CHARS = 1024
 PAGE_LIMIT = 100
 NAME_PATTERN = r"^[a-z0-9-]{1,63}$"
+WORD_PATTERN = r"^[a-z][a-z0-9_]{0,62}$"
 UUID_PATTERN = r"^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"
 RFC3339_PATTERN = r"^\d{4}-\d{2}-\d{2}[Tt]\d{2}:\d{2}:\d{2}(\.\d{1,9})?([Zz]|[+-]\d{2}:\d{2})$"
 
@@ -48,6 +54,7 @@ def _rfc3339(value: datetime) -> str:
 Name = Annotated[str, StringConstraints(pattern=NAME_PATTERN)]
 Uuid = Annotated[str, StringConstraints(pattern=UUID_PATTERN)]
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+Word = Annotated[str, StringConstraints(pattern=WORD_PATTERN)]
 Label = Annotated[str, StringConstraints(min_length=1, max_length=256)]
 Text = Annotated[str, StringConstraints(max_length=4096)]
 Uri = Annotated[str, StringConstraints(pattern=r"^s3://[a-z0-9.-]{3,63}/.+$", max_length=2048)]
@@ -68,6 +75,30 @@ class Model(BaseModel):
     """Base of every message body: frozen, tolerant of unknown fields."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", ser_json_timedelta="float")
+
+
+class _Growing:
+    """Takes any word, and gives the member of the vocabulary where it has one.
+
+    In the schema the words of today are an annotation, `x-farside.words`: a list that may only grow.
+    """
+
+    def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
+        vocabulary: type[StrEnum] = next(part for part in get_args(source) if part is not str)
+        known = {word.value: word for word in vocabulary}
+
+        def read(said: str) -> str:
+            return known.get(said, said)
+
+        words: JsonDict = {"words": list(known)}
+        about = Field(description=cleandoc(vocabulary.__doc__ or ""), json_schema_extra={"x-farside": words})
+        return handler.generate_schema(Annotated[Word, AfterValidator(read), about])
+
+
+W = TypeVar("W", bound=StrEnum)
+
+Open: TypeAlias = Annotated[W | str, _Growing()]
+"""A word of a vocabulary that grows: its member, or, from a newer writer, a plain `str` that is shown as it is."""
 
 
 class Tier(StrEnum):
@@ -120,7 +151,7 @@ class Reason(Model):
     `used`, `asked` and `allowed` are in the unit named by `resource` (for example `gpu_ms` or `cards`).
     """
 
-    code: ReasonCode
+    code: Open[ReasonCode]
     message: Text
     resource: Label | None = None
     used: Count | None = None

@@ -6,7 +6,8 @@ from typing import Annotated
 from pydantic import Field
 
 from contracts.attempts import Binding, Shard
-from contracts.base import Count, Model, Name, Text, Uri, Utc, Uuid
+from contracts.base import Count, Model, Name, Open, Positive, Text, Uri, Utc, Uuid
+from contracts.jobs import MAX_MEMBERS
 
 
 class CheckpointCommitted(Model):
@@ -14,10 +15,10 @@ class CheckpointCommitted(Model):
 
     job_id: Uuid
     tenant: Name
-    attempt: Annotated[int, Field(ge=1)]
+    attempt: Positive
     step: Count
     marker: Uri
-    shards: Annotated[list[Shard], Field(min_length=1)]
+    shards: Annotated[list[Shard], Field(min_length=1, max_length=MAX_MEMBERS)]
     binding: Binding
     size_bytes: Count
     committed_at: Utc
@@ -38,9 +39,9 @@ class CheckpointFailed(Model):
 
     job_id: Uuid
     tenant: Name
-    attempt: Annotated[int, Field(ge=1)]
+    attempt: Positive
     step: Count
-    cause: CheckpointFailure
+    cause: Open[CheckpointFailure]
     message: Text
     failed_at: Utc
 
@@ -50,7 +51,7 @@ class CheckpointRestored(Model):
 
     job_id: Uuid
     tenant: Name
-    attempt: Annotated[int, Field(ge=1)]
+    attempt: Positive
     step: Count | None
     from_attempt: Count | None
     restored_at: Utc
@@ -61,6 +62,6 @@ class CheckpointExpired(Model):
 
     job_id: Uuid
     tenant: Name
-    attempt: Annotated[int, Field(ge=1)]
+    attempt: Positive
     step: Count
     expired_at: Utc

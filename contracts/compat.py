@@ -2,8 +2,12 @@
 
 Comes in: an earlier committed schema and today's. Goes out: one sentence for each change that would break a reader.
 Events are replayed and services are deployed one by one, so both directions count: today's readers take yesterday's
-messages, and yesterday's readers take today's. That leaves one change in v1: a new field, not required, of an
-object that ignores fields it does not know. Titles, descriptions, examples and the names of `$defs` are free.
+messages, and yesterday's readers take today's. That leaves two changes in v1: a new field, not required, of an
+object that ignores fields it does not know, and a new word of an open vocabulary (`contracts.base.Open`), whose readers
+take any word. Titles, descriptions, examples and the names of `$defs` are free.
+
+The same holds for commands and requests. A wider bound would be taken from the sender by the service of today, but not
+by that of yesterday, which may run beside it or come back, and what a command says is told again in events.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -56,7 +60,7 @@ class _Comparison:
             self._open.discard(pair)
 
     def _keywords(self, old: JsonMap, new: JsonMap, path: str, depth: int) -> list[str]:
-        found: list[str] = []
+        found = _words_lost(old, new, path)
         for keyword in sorted((old.keys() | new.keys()) - FREE):
             before, after = old.get(keyword, _ABSENT), new.get(keyword, _ABSENT)
             here = f"{path}/{keyword}"
@@ -111,6 +115,12 @@ class _Comparison:
         if before is _ABSENT or after is _ABSENT:
             return _same(before, after, path)
         return self.schemas(before, after, path, depth)
+
+
+def _words_lost(old: JsonMap, new: JsonMap, path: str) -> list[str]:
+    """An open vocabulary grows and never shrinks: what was said once is replayed to readers of today."""
+    before, after = (_list(_map(schema.get("x-farside")).get("words")) or [] for schema in (old, new))
+    return [f"{path}/x-farside.words: {word!r} removed" for word in before if word not in after]
 
 
 def _map(value: object) -> JsonMap:

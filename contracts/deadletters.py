@@ -3,9 +3,9 @@
 from enum import StrEnum
 from typing import Annotated
 
-from pydantic import Base64Bytes, Field, WithJsonSchema
+from pydantic import Base64Bytes, WithJsonSchema
 
-from contracts.base import Count, Label, Model, Text, Utc
+from contracts.base import Count, Label, Model, Open, Positive, Text, Utc
 
 
 class DeadReason(StrEnum):
@@ -35,12 +35,12 @@ class DeadLetter(Model):
     """The original message (`headers`, `data`) and where it stood when `consumer` gave up on it."""
 
     consumer: Label
-    reason: DeadReason
+    reason: Open[DeadReason]
     message: Text
     subject: Text
     headers: dict[str, str]
     data: Bytes
     stream: Label
     stream_sequence: Count
-    deliveries: Annotated[int, Field(ge=1)]
+    deliveries: Positive
     died_at: Utc

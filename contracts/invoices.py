@@ -11,6 +11,7 @@ from contracts.base import (
     Label,
     Model,
     Name,
+    Open,
     PageLimit,
     Positive,
     Sha256,
@@ -36,7 +37,7 @@ class Invoice(Model):
     invoice_id: Uuid
     close_id: Uuid
     tenant: Name
-    number: Annotated[int, Field(ge=1)]
+    number: Positive
     period_start: Utc
     period_end: Utc
     currency: Currency
@@ -55,7 +56,7 @@ class Invoice(Model):
 
 
 class InvoiceLine(Model):
-    """One line: a job's usage of one item on one kind of card at one price.
+    """One line: a job's usage of one item on one kind of card at one price; what is no job's or no card's names none.
 
     `quantity` is in the item's own unit, `unit_price_micro` for one `unit` (GPU hour, GiB hour). `amount` is in the
     currency, to 30 decimals (a ninth of an hour has no end); `amount_micro` is the exact amount rounded once, half to
@@ -63,12 +64,12 @@ class InvoiceLine(Model):
     """
 
     line: Positive
-    job_id: Uuid
-    job_name: Name
+    job_id: Uuid | None = None
+    job_name: Name | None = None
     team: Label | None = None
-    item: UsageItem
-    accelerator: Label
-    tier: Tier
+    item: Open[UsageItem]
+    accelerator: Label | None = None
+    tier: Tier | None = None
     quantity: Count
     samples: Count
     unit: Label

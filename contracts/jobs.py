@@ -6,7 +6,22 @@ from typing import Annotated, Self
 from pydantic import ConfigDict, Field, StringConstraints, model_validator
 from pydantic.config import JsonDict
 
-from contracts.base import Count, Label, Model, Name, Priority, Reason, Seconds, Sha256, Text, Tier, Uri, Utc, Uuid
+from contracts.base import (
+    Count,
+    Label,
+    Model,
+    Name,
+    Positive,
+    Priority,
+    Reason,
+    Seconds,
+    Sha256,
+    Text,
+    Tier,
+    Uri,
+    Utc,
+    Uuid,
+)
 
 MAX_CARDS_PER_MEMBER = 64
 MAX_MEMBERS = 4096
@@ -79,7 +94,7 @@ class DatasetRef(Model):
 class CheckpointPolicy(Model):
     """How often the job saves, and how many committed checkpoints are kept (at least one)."""
 
-    interval_steps: Annotated[int, Field(ge=1)] | None = None
+    interval_steps: Positive | None = None
     keep_last: Annotated[int, Field(ge=1, le=1000)] = 3
 
 
@@ -178,15 +193,15 @@ class Member(Model):
     index: Annotated[int, Field(ge=0, lt=MAX_MEMBERS)]
     node: Name
     tier: Tier
-    cards: list[Count]
+    cards: Annotated[list[Count], Field(max_length=MAX_CARDS_PER_MEMBER)]
 
 
 class AttemptState(Model):
     """One run of a job. `number` only grows; `generation` names the placement of the whole gang."""
 
-    number: Annotated[int, Field(ge=1)]
-    generation: Annotated[int, Field(ge=1)]
-    members: Annotated[list[Member], Field(min_length=1)]
+    number: Positive
+    generation: Positive
+    members: Annotated[list[Member], Field(min_length=1, max_length=MAX_MEMBERS)]
     endpoint: Text | None = None
     progress_step: Count | None = None
 
@@ -197,7 +212,7 @@ class JobState(Model):
     job_id: Uuid
     tenant: Name
     spec: JobSpec
-    version: Annotated[int, Field(ge=1)]
+    version: Positive
     state: JobPhase
     outcome: Outcome | None = None
     reason: Reason | None = None

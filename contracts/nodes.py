@@ -5,7 +5,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from contracts.base import Count, Label, Model, Name, Positive, Text, Tier, Utc, Uuid
+from contracts.base import Count, Label, Model, Name, Open, Positive, Text, Tier, Utc, Uuid
 
 
 class CardSource(StrEnum):
@@ -22,14 +22,14 @@ class Card(Model):
     uuid: Label
     model: Label
     memory_bytes: Positive
-    source: CardSource
+    source: Open[CardSource]
 
 
 class LiveAttempt(Model):
     """One attempt that an agent is responsible for at this moment."""
 
     job_id: Uuid
-    attempt: Annotated[int, Field(ge=1)]
+    attempt: Positive
     member: Count
 
 
@@ -75,7 +75,10 @@ class ClockTick(Model):
 
 
 class NodePhase(StrEnum):
-    """Health of a node as inventory judges it."""
+    """Health of a node as inventory judges it.
+
+    Work is placed on a `ready` node only; a phase that a reader does not know says nothing of the work that is there.
+    """
 
     READY = "ready"
     SUSPECT = "suspect"
@@ -86,8 +89,8 @@ class NodeState(Model):
     """The full state of a node after a transition; `version` is the event's `ce-sequence`."""
 
     node: Name
-    version: Annotated[int, Field(ge=1)]
-    state: NodePhase
+    version: Positive
+    state: Open[NodePhase]
     facts: NodeFacts
     incarnation: Uuid
     attempts: list[LiveAttempt] = []

@@ -6,7 +6,21 @@ from typing import Annotated
 from pydantic import Field
 
 from contracts.attempts import Binding, Shard
-from contracts.base import PAGE_LIMIT, Count, Cursor, Label, Model, Name, PageLimit, Reason, Text, Utc, Uuid
+from contracts.base import (
+    PAGE_LIMIT,
+    Count,
+    Cursor,
+    Label,
+    Model,
+    Name,
+    Open,
+    PageLimit,
+    Positive,
+    Reason,
+    Text,
+    Utc,
+    Uuid,
+)
 from contracts.checkpoints import CheckpointCommitted
 from contracts.jobs import JobPhase, JobState
 from contracts.nodes import NodeState
@@ -25,7 +39,7 @@ class ProblemCode(StrEnum):
 class Problem(Model):
     """The body of a reply that carries the header `farside-problem`."""
 
-    code: ProblemCode
+    code: Open[ProblemCode]
     message: Text
 
 
@@ -97,8 +111,8 @@ class Transition(Model):
 
     version: Count
     state: JobPhase
-    attempt: Count | None
-    reason: Reason | None
+    attempt: Count | None = None
+    reason: Reason | None = None
     at: Utc
 
 
@@ -142,8 +156,8 @@ class ClaimRequest(Model):
 
     job_id: Uuid
     tenant: Name
-    attempt: Annotated[int, Field(ge=1)]
-    generation: Annotated[int, Field(ge=1)]
+    attempt: Positive
+    generation: Positive
     member: Count
     node: Name
     incarnation: Uuid
@@ -164,9 +178,9 @@ class RestoreRequest(Model):
 
     job_id: Uuid
     tenant: Name
-    attempt: Annotated[int, Field(ge=1)]
+    attempt: Positive
     member: Count
-    members: Annotated[int, Field(ge=1)]
+    members: Positive
     node: Name
     binding: Binding
 
@@ -204,7 +218,7 @@ class Holding(Model):
 
     job_id: Uuid
     tenant: Name
-    attempt: Annotated[int, Field(ge=1)]
+    attempt: Positive
     member: Count
     cards: Count
     held_from: Utc

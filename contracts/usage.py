@@ -17,6 +17,7 @@ from contracts.base import (
     Label,
     Model,
     Name,
+    Open,
     PageLimit,
     Positive,
     Sha256,
@@ -48,13 +49,13 @@ class UsageRow(Model):
 
     job_id: Uuid
     tenant: Name
-    attempt: Annotated[int, Field(ge=1)]
+    attempt: Positive
     member: Count
     card: Count
     card_uuid: Label
     accelerator: Label
     share_milli: Annotated[int, Field(ge=1, le=1000)]
-    item: UsageItem
+    item: Open[UsageItem]
     quantity: Count
     window_start: Utc
     window_end: Utc
@@ -76,6 +77,7 @@ class RowFault(StrEnum):
 
     WRONG_WINDOW = "wrong_window"
     WRONG_QUANTITY = "wrong_quantity"
+    UNKNOWN_ITEM = "unknown_item"
     CLOCK_JUMP = "clock_jump"
     OVERLAP = "overlap"
     CONFLICT = "conflict"
@@ -87,14 +89,14 @@ class RowFault(StrEnum):
 
 
 class RollUpEntry(Model):
-    """The usage of one job in one hour, by item and kind of card."""
+    """The usage of one job in one hour, by item and kind of card; what is no job's or no card's names none."""
 
-    job_id: Uuid
-    job_name: Name
+    job_id: Uuid | None = None
+    job_name: Name | None = None
     team: Label | None = None
-    item: UsageItem
-    accelerator: Label
-    tier: Tier
+    item: Open[UsageItem]
+    accelerator: Label | None = None
+    tier: Tier | None = None
     quantity: Count
     samples: Count
 
@@ -110,7 +112,7 @@ class UsageRolledUp(Model):
     close_id: Uuid
     tenant: Name
     hour: Utc
-    number: Annotated[int, Field(ge=1)]
+    number: Positive
     entries: Annotated[list[RollUpEntry], Field(min_length=1, max_length=MAX_ENTRIES)]
     samples: Count
     extract: Uri
@@ -125,7 +127,7 @@ class UsagePeriodClosed(Model):
 
     close_id: Uuid
     tenant: Name
-    number: Annotated[int, Field(ge=1)]
+    number: Positive
     period_start: Utc
     period_end: Utc
     cutoff: Utc
@@ -138,7 +140,7 @@ class RefusedRow(Model):
 
     node: Name
     row: UsageRow
-    fault: RowFault
+    fault: Open[RowFault]
     message: Text
     stored_at: Utc
 
@@ -174,7 +176,7 @@ class UsageQuery(Model):
 class Unbilled(Model):
     """Samples of an attempt that are kept and not billed."""
 
-    fault: RowFault
+    fault: Open[RowFault]
     samples: Count
     gpu_ms: Count
 
@@ -188,10 +190,10 @@ class AttemptUsage(Model):
     """
 
     job_id: Uuid
-    job_name: Name | None
+    job_name: Name | None = None
     tenant: Name
     team: Label | None = None
-    attempt: Annotated[int, Field(ge=1)]
+    attempt: Positive
     windows: Count
     samples: Count
     gpu_ms: Count

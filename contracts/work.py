@@ -4,8 +4,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from contracts.base import Count, Model, Name, Text, Uuid
-from contracts.jobs import JobSpec, Member
+from contracts.base import Count, Model, Name, Positive, Text, Uuid
+from contracts.jobs import MAX_MEMBERS, JobSpec, Member
 
 
 class WorkRun(Model):
@@ -13,10 +13,10 @@ class WorkRun(Model):
 
     job_id: Uuid
     tenant: Name
-    attempt: Annotated[int, Field(ge=1)]
-    generation: Annotated[int, Field(ge=1)]
+    attempt: Positive
+    generation: Positive
     member: Count
-    members: Annotated[list[Member], Field(min_length=1)]
+    members: Annotated[list[Member], Field(min_length=1, max_length=MAX_MEMBERS)]
     spec: JobSpec
 
 
@@ -25,7 +25,7 @@ class WorkStop(Model):
 
     job_id: Uuid
     tenant: Name
-    attempt: Annotated[int, Field(ge=1)]
+    attempt: Positive
     member: Count
     grace_s: Count
     reason: Text

@@ -17,7 +17,7 @@ Key: TypeAlias = tuple[str, str, str, str, int]
 MILLION = 10**6
 SHOWN_DECIMALS = 10**30
 # What one unit of a price is, in the unit of the item, and how the invoice names it.
-PRICED = {
+PRICED: dict[str, tuple[str | None, Fraction, str]] = {
     UsageItem.GPU_MS: ("gpu_hour", Fraction(60 * 60 * 1000), "GPU hour"),
     UsageItem.GPU_MEMORY_MIB_MS: ("gpu_memory_gib_hour", Fraction(2**10 * 60 * 60 * 1000), "GiB hour"),
 }
@@ -27,7 +27,7 @@ PRICED = {
 class Line:
     """What one line should say."""
 
-    names: tuple[str, str | None]
+    names: tuple[str | None, str | None]
     first_hour: datetime
     last_hour: datetime
     quantity: int = 0
@@ -59,12 +59,14 @@ def recompute(rollups: Sequence[UsageRolledUp], card_text: str) -> Recomputed:
     result = Recomputed()
     for rollup in sorted(rollups, key=lambda each: (each.hour, each.number, each.rollup_id)):
         for entry in rollup.entries:
-            item, unit, _ = PRICED[entry.item]
-            price = _price(prices, item, (entry.accelerator, entry.tier.value), rollup.hour)
+            item, unit, _ = PRICED.get(entry.item, (None, Fraction(1), ""))
+            place = (entry.accelerator or "", entry.tier or "")
+            price = None if item is None else _price(prices, item, place, rollup.hour)
             if price is None:
-                result.unpriced.append(f"{item} {entry.accelerator} {entry.tier} {rollup.hour.isoformat()}")
+                what = f"{item or entry.item} {entry.accelerator} {entry.tier}"
+                result.unpriced.append(f"{what} {rollup.hour.isoformat()}")
                 continue
-            key = (entry.job_id, entry.item.value, entry.accelerator, entry.tier.value, int(price * MILLION))
+            key = (entry.job_id or "", str(entry.item), *place, int(price * MILLION))
             names = (entry.job_name, entry.team)
             line = result.lines.setdefault(key, Line(names, rollup.hour, rollup.hour))
             line.last_hour = rollup.hour
@@ -129,7 +131,7 @@ def _check_line(where: str, should: Line, line: InvoiceLine, share: int) -> Iter
 
 
 def _key(line: InvoiceLine) -> Key:
-    return (line.job_id, line.item.value, line.accelerator, line.tier.value, line.unit_price_micro)
+    return (line.job_id or "", str(line.item), line.accelerator or "", line.tier or "", line.unit_price_micro)
 
 
 def _minor_total(invoice: Invoice, computed: Recomputed) -> int:

@@ -80,12 +80,13 @@ def _check_sums(rollup: UsageRolledUp, rows: Sequence[UsageRow]) -> Iterator[Dif
     """A sample does not name its tier, so tiers are taken together here."""
     quantity, samples = Counter[tuple[str, str, str]](), Counter[tuple[str, str, str]]()
     for row in rows:
-        quantity[row.job_id, row.item.value, row.accelerator] += row.quantity
-        samples[row.job_id, row.item.value, row.accelerator] += 1
+        quantity[row.job_id, str(row.item), row.accelerator] += row.quantity
+        samples[row.job_id, str(row.item), row.accelerator] += 1
     told_quantity, told_samples = Counter[tuple[str, str, str]](), Counter[tuple[str, str, str]]()
     for entry in rollup.entries:
-        told_quantity[entry.job_id, entry.item.value, entry.accelerator] += entry.quantity
-        told_samples[entry.job_id, entry.item.value, entry.accelerator] += entry.samples
+        kind = (entry.job_id or "", str(entry.item), entry.accelerator or "")
+        told_quantity[kind] += entry.quantity
+        told_samples[kind] += entry.samples
     for key in sorted(samples.keys() | told_samples.keys()):
         where = f"roll-up {rollup.rollup_id}, job {key[0]} {key[1]} {key[2]}"
         yield from differs("roll-up's quantity", where, quantity[key], told_quantity[key])

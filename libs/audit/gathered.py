@@ -18,7 +18,7 @@ MAX_UNEXPLAINED = 10_000
 
 def identity(row: UsageRow) -> Identity:
     """What makes a sample the one it is."""
-    return (row.job_id, row.attempt, row.member, row.card, row.item.value, row.window_start)
+    return (row.job_id, row.attempt, row.member, row.card, str(row.item), row.window_start)
 
 
 def words(key: Identity) -> str:

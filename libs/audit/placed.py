@@ -90,14 +90,14 @@ def _check_tiers(dossier: Dossier, rollup: UsageRolledUp) -> Iterator[Difference
     should, told = defaultdict[Kind, Sums](dict), defaultdict[Kind, Sums](dict)
     unknown = set[Kind]()
     for row in dossier.extracts[rollup.rollup_id].rows:
-        kind, member = (row.job_id, row.item.value, row.accelerator), _member(dossier, row)
+        kind, member = (row.job_id, str(row.item), row.accelerator), _member(dossier, row)
         if member is None:
             unknown.add(kind)
         else:
             _add(should[kind], member.tier.value, row.quantity, 1)
     for entry in rollup.entries:
-        kind = (entry.job_id, entry.item.value, entry.accelerator)
-        _add(told[kind], entry.tier.value, entry.quantity, entry.samples)
+        kind = (entry.job_id or "", str(entry.item), entry.accelerator or "")
+        _add(told[kind], entry.tier or "", entry.quantity, entry.samples)
     for kind in sorted((should.keys() & told.keys()) - unknown):
         if _total(should[kind]) == _total(told[kind]):
             where = f"roll-up {rollup.rollup_id}, job {kind[0]} {kind[1]} {kind[2]}"

@@ -2,6 +2,7 @@
 
 # ruff: noqa: N818 - these names read as sentences where they are raised: raise Refused, raise Problem
 
+from contracts.base import Open
 from contracts.requests import ProblemCode
 
 
@@ -27,8 +28,8 @@ class NotYet(BusError):
 class Problem(BusError):
     """The answer to a request that cannot be served; raised by handlers and, at the other end, by `request`."""
 
-    def __init__(self, code: ProblemCode, message: str) -> None:
-        super().__init__(f"{code.value}: {message}")
+    def __init__(self, code: Open[ProblemCode], message: str) -> None:
+        super().__init__(f"{code}: {message}")
         self.code = code
         self.message = message
 

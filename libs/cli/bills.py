@@ -21,7 +21,7 @@ from libs.kit.ids import new_id
 LOOK_EVERY_S = 0.3
 MICRO_DIGITS = 6
 HOUR_MS = 3_600_000
-IN_A_UNIT = {UsageItem.GPU_MS: HOUR_MS, UsageItem.GPU_MEMORY_MIB_MS: 1024 * HOUR_MS}
+IN_A_UNIT: dict[str, int] = {UsageItem.GPU_MS: HOUR_MS, UsageItem.GPU_MEMORY_MIB_MS: 1024 * HOUR_MS}
 SHOWN_DIGEST = 12
 SHORT_ID = 8
 
@@ -288,15 +288,15 @@ def _print_lines(invoice: Invoice, lines: list[InvoiceLine]) -> None:
 
 def line_row(line: InvoiceLine, exponent: int) -> tuple[str, ...]:
     """One line of the table of an invoice's lines."""
-    quantity = round(Fraction(line.quantity * 10**MICRO_DIGITS, IN_A_UNIT[line.item]))
+    quantity = round(Fraction(line.quantity * 10**MICRO_DIGITS, IN_A_UNIT.get(line.item, 1)))
     return (
         str(line.line),
-        line.job_name,
-        line.job_id[:SHORT_ID],
+        line.job_name or "",
+        (line.job_id or "")[:SHORT_ID],
         line.team or "",
         _hours(line.first_hour, line.last_hour),
-        line.accelerator,
-        line.tier,
+        line.accelerator or "",
+        line.tier or "",
         _decimal(quantity, MICRO_DIGITS),
         line.unit,
         _decimal(line.unit_price_micro, MICRO_DIGITS),

@@ -143,7 +143,7 @@ def _show_refused(found: list[RefusedRow], *, as_json: bool) -> None:
         return
     headers = ("STORED", "NODE", "JOB", "ATTEMPT", "FAULT", "WHY")
     rows = [
-        (_time(one.stored_at), one.node, one.row.job_id, str(one.row.attempt), one.fault.value, one.message)
+        (_time(one.stored_at), one.node, one.row.job_id, str(one.row.attempt), str(one.fault), one.message)
         for one in found
     ]
     output.table(headers, rows, empty="every measured row is billable")

@@ -185,7 +185,7 @@ async def admit(conn: Connection, effect: Admit, *, at: datetime, actor: str) ->
     await conn.execute(_DROP_CARDS, node.name, [card.uuid for card in facts.cards])
     await conn.executemany(
         _ADD_CARDS,
-        [(card.uuid, node.name, card.index, card.model, card.memory_bytes, card.source.value) for card in facts.cards],
+        [(card.uuid, node.name, card.index, card.model, card.memory_bytes, str(card.source)) for card in facts.cards],
     )
     await _record(conn, [node.name], effect.event, effect.cause, at=at, actor=actor, facts=True)
     return (await _states(conn, [node.name]))[node.name]

@@ -182,7 +182,7 @@ def _number(text: str) -> int:
 
 def _cursor(row: UsageRow) -> str:
     start_ms = (row.window_start - EPOCH) // MS
-    return f"{row.job_id}/{row.attempt}/{row.member}/{row.card}/{row.item.value}/{start_ms}"
+    return f"{row.job_id}/{row.attempt}/{row.member}/{row.card}/{row.item}/{start_ms}"
 
 
 def _key_of(cursor: str | None) -> tuple[str | int | datetime | None, ...]:

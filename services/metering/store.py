@@ -143,7 +143,7 @@ def _columns(rows: Sequence[tuple[Any, ...]], width: int) -> list[list[Any]]:
 
 
 def _key(row: UsageRow) -> tuple[Any, ...]:
-    return row.job_id, row.attempt, row.member, row.card, row.item.value, row.window_start, row.window_end
+    return row.job_id, row.attempt, row.member, row.card, str(row.item), row.window_start, row.window_end
 
 
 def _values(sample: Sample) -> tuple[Any, ...]:

@@ -137,7 +137,7 @@ async def commit_placement(tx: Tx[Connection], placement: Placement, now: dateti
     """Check a placement against the rows as they are and carry it out. Raises StaleError, CardTakenError."""
     for node, version in placement.node_versions:
         row = await store.lock_node(tx.conn, node)
-        if row is None or row.version != version or row.state is not NodePhase.READY:
+        if row is None or row.version != version or row.state != NodePhase.READY:
             msg = f"node {node} has changed since version {version}"
             raise StaleError(msg)
     stored = await store.load_job(tx.conn, placement.job_id)

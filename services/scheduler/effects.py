@@ -141,7 +141,7 @@ def _log(job: Job) -> None:
         state=job.phase.value,
         version=job.version,
         nodes=[] if job.attempt is None else sorted({run.seat.node for run in job.attempt.members}),
-        reason=None if job.reason is None else job.reason.code.value,
+        reason=None if job.reason is None else str(job.reason.code),
     )
 
 

@@ -207,8 +207,8 @@ class Scheduler:
     @staticmethod
     def _check_ready(name: str, node: store.NodeHead | None) -> None:
         """Grant nothing to a node that inventory may be about to call lost: its agent asks again."""
-        if node is None or node.state is not NodePhase.READY:
-            state = "unknown" if node is None else node.state.value
+        if node is None or node.state != NodePhase.READY:
+            state = "unknown" if node is None else node.state
             text = f"node {name} is {state}: its claim is granted once inventory calls it ready"
             raise Problem(ProblemCode.UNAVAILABLE, text)
 
@@ -274,9 +274,10 @@ class Scheduler:
     # ---- nodes and datasets ------------------------------------------------------------------------------------------
 
     async def on_node(self, tx: PgTx, event: Event[NodeState]) -> None:
-        """Keep the newest state; a lost or returned node changes the jobs that it holds."""
+        """Keep the newest state; one lost or returned changes the jobs that it holds, another phase tells of none."""
         state = event.body
-        if not await store.save_node(tx.conn, state) or state.state is NodePhase.SUSPECT:
+        newest = await store.save_node(tx.conn, state)
+        if not newest or state.state not in {NodePhase.READY, NodePhase.LOST}:
             return
         listed: dict[str, set[tuple[int, int]]] = {}
         for held in state.attempts if state.state is NodePhase.READY else ():

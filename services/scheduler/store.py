@@ -13,7 +13,7 @@ from pydantic import TypeAdapter
 
 from contracts.base import Reason, Tier
 from contracts.jobs import JobPhase, JobSpec, Outcome
-from contracts.nodes import NodePhase, NodeState
+from contracts.nodes import NodeState
 from contracts.transfers import TransferCompleted
 from libs.db import Connection, Row
 from services.scheduler.core import quota
@@ -288,7 +288,7 @@ async def save_node(conn: Connection, state: NodeState) -> bool:
         _SAVE_NODE,
         state.node,
         state.version,
-        state.state.value,
+        str(state.state),
         state.incarnation,
         facts.tier.value,
         facts.cpu_milli,
@@ -308,13 +308,13 @@ class NodeHead:
     """What a placement is checked against."""
 
     version: int
-    state: NodePhase
+    state: str
 
 
 async def lock_node(conn: Connection, node: str) -> NodeHead | None:
     """A node, locked until the transaction ends: no other state of it and no other allocation comes between."""
     row = await conn.fetchrow("SELECT version, state FROM nodes WHERE node = $1 FOR UPDATE", node)
-    return None if row is None else NodeHead(row["version"], NodePhase(row["state"]))
+    return None if row is None else NodeHead(row["version"], row["state"])
 
 
 async def overcommitted(conn: Connection, node: str, slots: int, *, host: bool) -> bool:

@@ -24,6 +24,7 @@ _BASE: Schema = {
         "name": {"type": "string", "pattern": "^[a-z]+$", "title": "Name"},
         "size": {"type": "integer", "minimum": 0, "maximum": 10, "default": 3},
         "kind": {"$ref": "#/$defs/Kind"},
+        "why": {"type": "string", "pattern": "^[a-z_]+$", "x-farside": {"words": ["cold", "hot"]}},
         "tree": {"$ref": "#/$defs/Node"},
         "maybe": {"anyOf": [{"type": "integer", "minimum": 1}, {"type": "null"}], "default": None},
         "tags": {"type": "array", "items": {"type": "string", "maxLength": 5}, "maxItems": 4},
@@ -91,6 +92,8 @@ FREE_CHANGES: dict[str, Change] = {
     "definition renamed": rename_definition,
     "definition inlined": inline_definition,
     "unused definition": put("$defs", Spare={"type": "string"}),
+    "word added to an open vocabulary": put("properties/why/x-farside", words=["warm", "hot", "cold"]),
+    "words listed for the first time": put("properties/name", **{"x-farside": {"words": ["a"]}}),
     "condition explained": put("if", description="Free things have no size."),
 }
 
@@ -112,6 +115,16 @@ BREAKING_CHANGES: dict[str, tuple[Change, str]] = {
     "default changed from 0 to false": (put("properties/maybe", default=False), "/maybe/default"),
     "enum value added": (put("$defs/Kind", enum=["a", "b", "c"]), "/kind/enum"),
     "enum value removed": (put("$defs/Kind", enum=["a"]), "/kind/enum"),
+    "word removed from an open vocabulary": (
+        put("properties/why/x-farside", words=["cold", "warm"]),
+        "/why/x-farside.words: 'hot' removed",
+    ),
+    "words of an open vocabulary no longer listed": (
+        drop("properties/why", "x-farside"),
+        "/why/x-farside.words: 'cold'",
+    ),
+    "open vocabulary closed": (put("properties/why", enum=["cold", "hot"]), "/why/enum"),
+    "closed vocabulary opened": (drop("$defs/Kind", "enum"), "/kind/enum"),
     "alternative added": (
         put("properties/maybe", anyOf=[{"type": "integer", "minimum": 1}, {"type": "null"}, {"type": "string"}]),
         "/maybe/anyOf",

@@ -3,11 +3,12 @@
 import re
 from collections import Counter
 from pathlib import Path
+from typing import cast
 
 import pytest
 
-from contracts import registry
-from contracts.base import NAME_PATTERN, Model
+from contracts import registry, schema
+from contracts.base import NAME_PATTERN, Model, ReasonCode
 from contracts.registry import Consumer, Key, Kind, Message
 
 ROOT = Path(__file__).parents[2]
@@ -108,3 +109,21 @@ def test_a_durable_is_named_after_service_and_message() -> None:
     assert registry.durable(registry.JOBS_SUBMIT, Consumer(registry.SCHEDULER)) == "scheduler-jobs-submit"
     assert registry.durable(registry.USAGE_ROLLED_UP, Consumer(registry.BILLING)) == "billing-usage-rolled-up"
     assert registry.durable(registry.WORK_RUN, per_node, "central-1") == "agent-work-run-central-1"
+
+
+def _words(node: object) -> list[object]:
+    """Every open vocabulary below `node` of a schema."""
+    if isinstance(node, list):
+        return [found for inner in cast("list[object]", node) for found in _words(inner)]
+    if not isinstance(node, dict):
+        return []
+    content = cast("dict[str, object]", node)
+    own = cast("dict[str, object]", content.get("x-farside", {})).get("words")
+    return [*([] if own is None else [own]), *(found for inner in content.values() for found in _words(inner))]
+
+
+def test_what_is_asked_for_is_said_in_closed_words() -> None:
+    commands = [schema.message_schema(message) for message in registry.MESSAGES if message.kind is Kind.COMMAND]
+    requests = [schema.request_schemas(request)[f"{request.id}.request"] for request in registry.REQUESTS]
+    assert [document["$id"] for document in [*commands, *requests] if _words(document)] == []
+    assert _words(schema.message_schema(registry.JOBS_REJECTED)) == [[code.value for code in ReasonCode]]

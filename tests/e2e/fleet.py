@@ -115,7 +115,7 @@ class Fleet:
             return await until(accepted, timeout_s, what or "a state of the job")
         except AssertionError as error:
             error.add_note(f"last state: {seen}")
-            error.add_note(f"nodes: {[(node.node, node.state.value) for node in (await self.nodes()).values()]}")
+            error.add_note(f"nodes: {[(node.node, str(node.state)) for node in (await self.nodes()).values()]}")
             raise
 
     async def finished(self, job_id: str, timeout_s: float = 90) -> JobState:

@@ -163,9 +163,9 @@ async def test_rows_of_a_lying_node_are_kept_shown_and_not_billed(running: Fleet
     await liar.say(**later(row, two_days_s))
     stranger = await liar.say(**later(row, 4) | {"job_id": new_id()})
 
-    async def faults() -> set[RowFault] | None:
+    async def faults() -> set[str] | None:
         page = await running.client.request(registry.QUERY_REFUSED, RefusedQuery(), key=TENANT, timeout_s=20)
-        found = {one.fault for one in page.rows}
+        found: set[str] = {one.fault for one in page.rows}
         wanted = {RowFault.WRONG_WINDOW, RowFault.CARD_NOT_HELD, RowFault.CLOCK_JUMP, RowFault.UNKNOWN_ATTEMPT}
         return found if found >= wanted else None
 

@@ -230,7 +230,7 @@ class Stage:
         )
 
     async def states(self) -> dict[str, str]:
-        return {state.node: state.state.value for state in (await self.page()).nodes}
+        return {state.node: str(state.state) for state in (await self.page()).nodes}
 
     async def observed_ms(self) -> int:
         return int(await self.db.fetchval("SELECT observed_ms FROM inventory.clock"))

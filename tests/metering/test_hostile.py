@@ -98,7 +98,7 @@ async def test_a_job_of_more_kinds_of_card_than_a_roll_up_holds_is_closed_in_sev
     reply = await node.close()
     closed = await node.until_closed(reply.close_id)
     assert closed.rollups > 1
-    found, cursor = list[str](), None
+    found, cursor = list[str | None](), None
     while not found or cursor is not None:
         page: RollUpsPage = await node.stage.client.request(
             registry.QUERY_ROLLUPS,
@@ -108,7 +108,7 @@ async def test_a_job_of_more_kinds_of_card_than_a_roll_up_holds_is_closed_in_sev
         )
         found += [entry.accelerator for rollup in page.rollups for entry in rollup.entries]
         cursor = page.cursor
-    assert sorted(found) == sorted(names.values())
+    assert sorted(map(str, found)) == sorted(names.values())
 
 
 async def test_samples_come_in_pages_that_fit_each_once_in_order(node: Node) -> None:

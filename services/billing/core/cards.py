@@ -33,7 +33,7 @@ class Unit:
     quantity: int
 
 
-UNITS = {
+UNITS: dict[str, Unit] = {
     UsageItem.GPU_MS: Unit(PriceItem.GPU_HOUR, "GPU hour", HOUR_MS),
     UsageItem.GPU_MEMORY_MIB_MS: Unit(PriceItem.GPU_MEMORY_GIB_HOUR, "GiB hour", MIB_PER_GIB * HOUR_MS),
 }

@@ -12,11 +12,11 @@ from typing import TypeAlias
 
 from contracts.base import INT64_MAX, Tier
 from contracts.invoices import Invoice, InvoiceLine
-from contracts.usage import RollUpEntry, UsageItem, UsagePeriodClosed, UsageRolledUp
+from contracts.usage import RollUpEntry, UsagePeriodClosed, UsageRolledUp
 from services.billing.core.cards import UNITS, RateCard
 from services.billing.core.money import MICRO, decimal_text, round_half_even, split_minor, to_minor
 
-LineKey: TypeAlias = tuple[str, UsageItem, str, Tier, int]
+LineKey: TypeAlias = tuple[str, str, str, Tier, int]
 
 
 @dataclass(frozen=True)
@@ -55,6 +55,11 @@ class _Sum:
     quantity: int = 0
     samples: int = 0
 
+    @property
+    def name(self) -> str:
+        """The job's, by which lines are ordered."""
+        return self.entry.job_name or ""
+
 
 @dataclass
 class _Sums:
@@ -65,7 +70,10 @@ class _Sums:
 
     def add(self, entry: RollUpEntry, hour: datetime) -> Hold | None:
         """Add usage of one hour to the line of its price."""
-        item = UNITS[entry.item].item
+        unit = UNITS.get(entry.item)
+        if unit is None or entry.job_id is None or entry.accelerator is None or entry.tier is None:
+            return Hold(f"{entry.item} of job {entry.job_id} cannot be priced by this release: run a newer billing")
+        item = unit.item
         price = self.card.price(item, entry.accelerator, entry.tier.value, hour)
         if price is None:
             return Hold(
@@ -115,7 +123,7 @@ def _finish(sums: _Sums, sha256: str) -> Outcome:
     total_micro = sum(micro.values())
     if max(total_micro, *(line.quantity for line in sums.lines.values())) > INT64_MAX:
         return Hold(f"the closing costs {total_micro} millionths, more than {INT64_MAX} can be told: close more often")
-    keys = sorted(sums.lines, key=lambda key: (sums.lines[key].entry.job_name, *key[:4], sums.lines[key].first_hour))
+    keys = sorted(sums.lines, key=lambda key: (sums.lines[key].name, *key[:4], sums.lines[key].first_hour))
     exponent = sums.card.exponent
     minor = split_minor([micro[key] for key in keys], exponent)
     lines = tuple(

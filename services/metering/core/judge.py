@@ -57,9 +57,9 @@ def _itself(measured: Measured, limits: Limits) -> tuple[RowFault, str] | None:
     words = _window(measured)
     if words is not None:
         return RowFault.WRONG_WINDOW, words
-    words = _quantity(row)
-    if words is not None:
-        return RowFault.WRONG_QUANTITY, words
+    fault = _quantity(row)
+    if fault is not None:
+        return fault
     ahead_s = (row.window_end - measured.stored_at).total_seconds()
     if ahead_s > limits.ahead_s:
         end, stored = row.window_end.isoformat(), measured.stored_at.isoformat()
@@ -87,16 +87,19 @@ def _window(measured: Measured) -> str | None:
     return None
 
 
-def _quantity(row: UsageRow) -> str | None:
+def _quantity(row: UsageRow) -> tuple[RowFault, str] | None:
     held = row.share_milli * held_ms(row)
     match row.item:
         case UsageItem.GPU_MS:
             right = row.quantity == held // 1000
         case UsageItem.GPU_MEMORY_MIB_MS:
             right = row.quantity % max(1, held // 1000) == 0 and row.quantity <= MAX_CARD_MIB * held // 1000
+        case _:
+            return RowFault.UNKNOWN_ITEM, f"{row.item} is no item that this release can check: run a newer metering"
     if right:
         return None
-    return f"{row.quantity} {row.item.value} is not what {held_ms(row)} ms at a share of {row.share_milli} make"
+    words = f"{row.quantity} {row.item} is not what {held_ms(row)} ms at a share of {row.share_milli} make"
+    return RowFault.WRONG_QUANTITY, words
 
 
 def _claimed(measured: Measured, placement: Placement) -> tuple[RowFault, str] | None:
@@ -157,7 +160,7 @@ def _begins_within(sample: Sample, other: Sample) -> bool:
 
 def _card(sample: Sample) -> tuple[str, int, int, int, str]:
     row = sample.measured.row
-    return row.job_id, row.attempt, row.member, row.card, row.item.value
+    return row.job_id, row.attempt, row.member, row.card, str(row.item)
 
 
 def overlap(measured: Measured) -> Refused:

@@ -22,7 +22,7 @@ class Identity:
 
 def identity(row: UsageRow) -> Identity:
     """The identity of a row."""
-    return Identity(row.job_id, row.attempt, row.member, row.card, row.item.value, row.window_start)
+    return Identity(row.job_id, row.attempt, row.member, row.card, str(row.item), row.window_start)
 
 
 @dataclass(frozen=True)

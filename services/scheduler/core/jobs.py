@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from typing import assert_never
 
 from contracts.attempts import ExitCause
+from contracts.base import Open
 from contracts.jobs import JobPhase, OnPartition, Outcome
 from services.scheduler.core import words
 from services.scheduler.core.attempts import finish, lose_members, settle, stop_attempt, with_members
@@ -180,13 +181,14 @@ def _exited(job: Job, member: MemberRun, event: Exited, now: datetime, limits: L
     )
 
 
-def _why(cause: ExitCause) -> StopWhy:
+def _why(cause: Open[ExitCause]) -> StopWhy:
+    """Whose doing an end was; what a newer agent calls by another word is the node's."""
     match cause:
-        case ExitCause.FAILED | ExitCause.HUNG | ExitCause.COMPLETED:
+        case ExitCause.FAILED | ExitCause.HUNG:
             return StopWhy.FAILED
         case ExitCause.MAX_RUNTIME:
             return StopWhy.MAX_RUNTIME
-        case ExitCause.STOPPED | ExitCause.LEASE_EXPIRED | ExitCause.NEVER_STARTED | ExitCause.KILLED:
+        case _:
             return StopWhy.LOST
 
 

@@ -9,7 +9,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from contracts.attempts import ExitCause
-from contracts.base import Reason, Tier
+from contracts.base import Open, Reason, Tier
 from contracts.jobs import JobPhase, JobSpec, Outcome
 
 
@@ -49,7 +49,7 @@ class MemberRun:
     claimed_at: datetime | None = None
     unreachable: bool = False
     missing_since: datetime | None = None
-    cause: ExitCause | None = None
+    cause: Open[ExitCause] | None = None
     exit_code: int | None = None
 
     @property
@@ -251,7 +251,7 @@ class Exited:
     attempt: int
     member: int
     node: str
-    cause: ExitCause
+    cause: Open[ExitCause]
     exit_code: int | None = None
     message: str = ""
 

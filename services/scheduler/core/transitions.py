@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from contracts.base import ReasonCode
 from contracts.jobs import JobPhase
 from services.scheduler.core.model import Attempt, Decision, Job, Limits, MemberPhase, Publish
 
@@ -47,7 +46,7 @@ def commit(before: Job, after: Job, now: datetime) -> Decision:
     return Decision(job, (Publish(job),))
 
 
-def _seen(job: Job) -> tuple[JobPhase, bool, int, ReasonCode | None, str | None, str | None]:
+def _seen(job: Job) -> tuple[JobPhase, bool, int, str | None, str | None, str | None]:
     """What makes a transition. The figures of a waiting reason are kept up to date without one."""
     code, resource = (job.reason.code, job.reason.resource) if job.reason is not None else (None, None)
     endpoint = job.attempt.endpoint if job.attempt is not None else None

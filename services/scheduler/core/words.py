@@ -2,7 +2,8 @@
 
 from decimal import Decimal
 
-from contracts.base import INT64_MAX, Priority, Reason, ReasonCode
+from contracts.attempts import ExitCause
+from contracts.base import INT64_MAX, Open, Priority, Reason, ReasonCode
 from contracts.jobs import JobSpec
 from services.scheduler.core.model import Attempt, Exited, Job, Limits, MemberRun
 
@@ -11,7 +12,7 @@ MAX_MESSAGE_CHARS = 1024
 
 
 def reason(
-    code: ReasonCode,
+    code: Open[ReasonCode],
     message: str,
     resource: str | None = None,
     *,
@@ -169,15 +170,14 @@ def exited(member: MemberRun, event: Exited) -> Reason:
     code = "" if event.exit_code is None else f", exit code {event.exit_code}"
     tail = f": {event.message}" if event.message else ""
     text = f"member {member.index} on {member.seat.node} ended ({event.cause}{code}){tail}"
-    return reason(_CODES.get(event.cause.value, ReasonCode.MEMBER_FAILED), text)
+    return reason(_CODES.get(event.cause, ReasonCode.NODE_LOST), text)
 
 
-_CODES = {
-    "max_runtime": ReasonCode.MAX_RUNTIME,
-    "lease_expired": ReasonCode.NODE_LOST,
-    "killed": ReasonCode.NODE_LOST,
-    "stopped": ReasonCode.NODE_LOST,
-    "never_started": ReasonCode.NOT_CLAIMED,
+_CODES: dict[str, ReasonCode] = {
+    ExitCause.FAILED: ReasonCode.MEMBER_FAILED,
+    ExitCause.HUNG: ReasonCode.MEMBER_FAILED,
+    ExitCause.MAX_RUNTIME: ReasonCode.MAX_RUNTIME,
+    ExitCause.NEVER_STARTED: ReasonCode.NOT_CLAIMED,
 }
 
 

@@ -98,7 +98,7 @@ def book() -> RateCard:
 
 
 def roll_up(number: int, rows: Sequence[UsageRow]) -> UsageRolledUp:
-    entries: dict[tuple[str, UsageItem], RollUpEntry] = {}
+    entries: dict[tuple[str, str], RollUpEntry] = {}
     for each in rows:
         known = entries.get((each.job_id, each.item))
         entries[each.job_id, each.item] = RollUpEntry(

@@ -193,8 +193,8 @@ def test_an_endless_attribute_is_refused() -> None:
 
 def test_faults_of_a_body_name_field_value_and_expectation() -> None:
     headers, _ = encode(registry.JOBS_REJECTED, body(), Envelope("1", "/x", "s", 1, "a", None, NOW), None)
-    decoded = read(headers, b'{"submission_id": 7, "tenant": "acme", "reason": {"code": "nope", "message": "m"}}')
+    decoded = read(headers, b'{"submission_id": 7, "tenant": "acme", "reason": {"code": "No!", "message": "m"}}')
     assert isinstance(decoded, Invalid)
     assert "submission_id is 7: Input should be a valid string" in decoded.message
-    assert "reason.code is 'nope'" in decoded.message
+    assert "reason.code is 'No!'" in decoded.message
     assert "rejected_at is missing" in decoded.message

@@ -30,6 +30,7 @@ def test_a_line_names_its_job_and_its_hours() -> None:
     rollups = [rollup(entry(HOUR_MS)), rollup(entry(HOUR_MS), hour=START + timedelta(hours=2))]
     line = rated(rollups, card(price(2_500_000))).lines[0]
     cells = bills.line_row(line, 2)
+    assert line.job_id is not None
     assert cells[2] == line.job_id[:8]
     assert cells[4] == f"{START:%Y-%m-%dT%H}Z..{START + timedelta(hours=2):%Y-%m-%dT%H}Z"
     one = bills.line_row(line.model_copy(update={"last_hour": line.first_hour}), 2)

@@ -12,7 +12,7 @@ CENTRAL = NodeShape(Tier.CENTRAL, 32_000, 256 * GB, (CardGroup("H100", 80 * GB, 
 REMOTE = NodeShape(Tier.REMOTE, 4000, 16 * GB, (CardGroup("T4", 16 * GB, 1),))
 
 
-def code(reason: Reason | None) -> ReasonCode | None:
+def code(reason: Reason | None) -> str | None:
     return None if reason is None else reason.code
 
 

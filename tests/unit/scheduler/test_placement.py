@@ -21,7 +21,7 @@ def where(decided: Plan) -> dict[str, list[str]]:
     return {p.job_id: [seat.node for seat in p.seats] for p in decided.placements}
 
 
-def why(decided: Plan) -> dict[str, ReasonCode]:
+def why(decided: Plan) -> dict[str, str]:
     return {stay.job_id: stay.reason.code for stay in decided.stays}
 
 
