@@ -133,7 +133,7 @@ JOBS_STARTING = _job_event("starting", jobs.JobState)
 JOBS_RUNNING = _job_event("running", jobs.JobState)
 JOBS_STOPPING = _job_event("stopping", jobs.JobState)
 JOBS_UNREACHABLE = _job_event("unreachable", jobs.JobState)
-JOBS_FINISHED = _job_event("finished", jobs.JobState, Consumer(CHECKPOINT), Consumer(ALERTING))
+JOBS_FINISHED = _job_event("finished", jobs.JobState, Consumer(METERING), Consumer(CHECKPOINT), Consumer(ALERTING))
 
 NODES_ANNOUNCED = Message(
     "nodes", "announced", Kind.EVENT, Key.NODE, NODES, nodes.NodeAnnounced, (AGENT,), (Consumer(INVENTORY),)

@@ -1,12 +1,12 @@
 """From measured rows to samples: judge, look for overlaps, store each once, keep the rest with its reason."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from contracts.usage import RowFault
 from libs.db import Connection
 from libs.kit.logs import get_logger
 from services.metering import store
-from services.metering.core import judge
+from services.metering.core import crowd, judge
 from services.metering.core.model import Limits, Measured, Refused, Sample, identity
 from services.metering.meters import Meters
 
@@ -42,13 +42,16 @@ async def _settle(conn: Connection, samples: Sequence[Sample]) -> tuple[list[Sam
     standing = await store.standing(conn, [sample.measured.row for sample in samples])
     fresh, refused = judge.distinct(samples, standing)
     fresh, stored_before = _without(fresh, await store.overlaps(conn, fresh))
-    fresh, beside = _without(fresh, set(judge.overlapping(fresh)))
-    return fresh, [*refused, *stored_before, *beside]
+    fresh, came_before = _without(fresh, set(judge.overlapping(fresh)))
+    fresh, too_many = _without(fresh, set(crowd.crowded(fresh, await store.beside(conn, fresh))), crowd.too_many)
+    return fresh, [*refused, *stored_before, *came_before, *too_many]
 
 
-def _without(samples: Sequence[Sample], places: Collection[int]) -> tuple[list[Sample], list[Refused]]:
-    overlaps = [judge.overlap(samples[place].measured) for place in sorted(places)]
-    return [sample for place, sample in enumerate(samples) if place not in places], overlaps
+def _without(
+    samples: Sequence[Sample], places: Collection[int], refuse: Callable[[Measured], Refused] = judge.overlap
+) -> tuple[list[Sample], list[Refused]]:
+    refused = [refuse(samples[place].measured) for place in sorted(places)]
+    return [sample for place, sample in enumerate(samples) if place not in places], refused
 
 
 def _tell(new: int, refused: Sequence[Refused], meters: Meters) -> None:

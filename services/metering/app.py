@@ -23,6 +23,7 @@ def build(settings: MeteringSettings, ledger: Ledger[Connection], objects: Async
     handlers = Handlers(settings.limits, meters, clock, closer.wake)
     app.on_batch(registry.USAGE_MEASURED, handlers.measured)
     app.on(registry.JOBS_PLACED, handlers.placed)
+    app.on(registry.JOBS_FINISHED, handlers.finished)
     app.on(registry.CHECKPOINTS_RESTORED, handlers.restored)
     app.serve(registry.CALL_CLOSE, handlers.close)
     app.serve(registry.QUERY_USAGE, reads.usage)

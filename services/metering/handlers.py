@@ -1,6 +1,7 @@
 """The shell: measured usage in batches, placements, fences, and the call that closes a tenant's usage."""
 
 from collections.abc import Callable, Iterator, Sequence
+from datetime import timedelta
 
 from contracts.checkpoints import CheckpointRestored
 from contracts.jobs import JobState
@@ -49,6 +50,13 @@ class Handlers:
         body = event.body
         await store.lock(tx.conn)
         await store.fence(tx.conn, body.job_id, body.attempt, body.restored_at)
+
+    async def finished(self, tx: Tx[Connection], event: Event[JobState]) -> None:
+        """No attempt holds anything any more: what begins later than clocks may differ is not billed."""
+        state = event.body
+        await store.lock(tx.conn)
+        at = state.updated_at + timedelta(seconds=self._limits.ahead_s)
+        await store.fence(tx.conn, state.job_id, state.attempts + 1, at)
 
     async def close(self, tx: Tx[Connection], call: Call[CloseRequest]) -> CloseReply:
         """Note a closing down, with its samples; the closer carries it out."""

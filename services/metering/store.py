@@ -8,6 +8,7 @@ from contracts.base import Tier
 from contracts.jobs import AttemptState, JobState
 from contracts.usage import UsageRow
 from libs.db import Connection, Row
+from services.metering.core.crowd import Span
 from services.metering.core.judge import fenced, gpu_ms
 from services.metering.core.model import Identity, Measured, Placement, Refused, Sample, Seat, identity
 
@@ -19,12 +20,12 @@ _ATTEMPT = """
     VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT DO NOTHING RETURNING true
 """
 _SEATS = """
-    INSERT INTO seats (job_id, attempt, member, node, tier, cards)
-    VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT DO NOTHING
+    INSERT INTO seats (job_id, attempt, member, node, tier, cards, accelerator)
+    VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT DO NOTHING
 """
 _PLACEMENTS = """
     WITH wanted AS (SELECT DISTINCT * FROM unnest($1::text[], $2::bigint[]) AS w (job_id, attempt))
-    SELECT a.job_id, a.attempt, a.tenant, a.placed_at, s.member, s.node, s.tier, s.cards,
+    SELECT a.job_id, a.attempt, a.tenant, a.placed_at, s.member, s.node, s.tier, s.cards, s.accelerator,
       (SELECT min(f.at) FROM fences f WHERE f.job_id = a.job_id AND f.attempt > a.attempt) AS fenced_at
     FROM wanted JOIN attempts a USING (job_id, attempt) JOIN seats s USING (job_id, attempt)
 """
@@ -40,6 +41,14 @@ _OVERLAPS = f"""
         AND s.window_start < c.window_end AND s.window_end > c.window_start
         AND s.window_start > c.window_start - {LONGEST_WINDOW})
 """  # noqa: S608 - the parts are written above
+_BESIDE = f"""
+    SELECT c.place, s.window_start, s.window_end, s.share_milli
+    FROM {_KEYS} JOIN unnest($8::text[]) WITH ORDINALITY AS n (node, place) USING (place)
+    JOIN samples s ON s.node = n.node AND s.card = c.card AND s.item = c.item
+      AND s.window_start < c.window_end AND s.window_end > c.window_start
+      AND s.window_start > c.window_start - {LONGEST_WINDOW}
+    WHERE (s.job_id, s.attempt, s.member) <> (c.job_id, c.attempt, c.member)
+"""  # noqa: S608 - as above
 _INSERT = """
     INSERT INTO samples (job_id, attempt, member, card, item, window_start, window_end, quantity, tenant, card_uuid,
       accelerator, share_milli, tier, node, stored_at, trace, source, message_id, place, period_s, grid_start)
@@ -78,7 +87,8 @@ async def add_placement(conn: Connection, state: JobState, attempt: AttemptState
     labels = spec.model_dump_json(include={"labels"})
     if await conn.fetchval(_ATTEMPT, *key, state.tenant, spec.name, spec.team, labels, state.updated_at) is None:
         return False
-    seats = [(*key, member.index, member.node, member.tier.value, member.cards) for member in attempt.members]
+    asked = spec.resources.accelerator
+    seats = [(*key, one.index, one.node, one.tier.value, one.cards, asked) for one in attempt.members]
     await conn.executemany(_SEATS, seats)
     return True
 
@@ -91,7 +101,7 @@ async def placements(conn: Connection, keys: Collection[tuple[str, int]]) -> Map
     for row in rows:
         key = (str(row["job_id"]), int(row["attempt"]))
         heads[key] = (row["tenant"], row["placed_at"], row["fenced_at"])
-        seat = Seat(row["node"], Tier(row["tier"]), frozenset(row["cards"]))
+        seat = Seat(row["node"], Tier(row["tier"]), frozenset(row["cards"]), row["accelerator"])
         found.setdefault(key, {})[row["member"]] = seat
     return {key: Placement(heads[key][0], seats, *heads[key][1:]) for key, seats in found.items()}
 
@@ -100,6 +110,17 @@ async def overlaps(conn: Connection, samples: Sequence[Sample]) -> set[int]:
     """Places of the samples whose window overlaps another one that is stored."""
     rows = await conn.fetch(_OVERLAPS, *_columns([_key(sample.measured.row) for sample in samples], 7))
     return {int(row["place"]) - 1 for row in rows}
+
+
+async def beside(conn: Connection, samples: Sequence[Sample]) -> dict[int, list[Span]]:
+    """What is stored of the same cards by other attempts, by the place of the sample that it overlaps."""
+    nodes = [sample.measured.node for sample in samples]
+    keys = _columns([_key(sample.measured.row) for sample in samples], 7)
+    found: dict[int, list[Span]] = {}
+    for row in await conn.fetch(_BESIDE, *keys, nodes):
+        span = Span(row["window_start"], row["window_end"], row["share_milli"])
+        found.setdefault(row["place"] - 1, []).append(span)
+    return found
 
 
 async def insert(conn: Connection, samples: Iterable[Sample]) -> None:

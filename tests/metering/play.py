@@ -10,7 +10,7 @@ from typing import Any
 from contracts import registry
 from contracts.base import Tier
 from contracts.checkpoints import CheckpointRestored
-from contracts.jobs import AttemptState, JobKind, JobPhase, JobSpec, JobState, Member
+from contracts.jobs import MAX_CARDS_PER_MEMBER, AttemptState, JobKind, JobPhase, JobSpec, JobState, Member, Resources
 from contracts.usage import (
     AttemptUsage,
     CloseReply,
@@ -36,8 +36,8 @@ from tests.checkpoint.stage import Stage
 from tests.waiting import until
 
 PERIOD_S = 60
+WIDTH = MAX_CARDS_PER_MEMBER
 WINDOW_MS = PERIOD_S * 1000
-NODE = "central-1"
 ASK_S = 20.0
 
 
@@ -48,11 +48,12 @@ def begin() -> datetime:
 
 @dataclass
 class Node:
-    """A node that runs one attempt of a job of its own tenant, from `begin()` on."""
+    """A node of its own name that runs one attempt of a job of its own tenant, from `begin()` on."""
 
     stage: Stage
     job_id: str = field(default_factory=new_id)
     tenant: str = field(default_factory=lambda: f"t-{new_id()[-12:]}")
+    name: str = field(default_factory=lambda: f"n-{new_id()[-12:]}")
     begin: datetime = field(default_factory=begin)
 
     def row(self, window: int = 0, **changes: Any) -> UsageRow:
@@ -74,8 +75,18 @@ class Node:
         )
         return whole.model_copy(update=changes)
 
-    async def place(self, attempt: int = 1, cards: tuple[int, ...] = (0,), node: str = NODE, members: int = 1) -> None:
-        """`jobs.placed`, and wait until it is known; every member has the same cards, which is no matter here."""
+    async def place(
+        self,
+        attempt: int = 1,
+        cards: tuple[int, ...] = (0,),
+        node: str | None = None,
+        members: int = 1,
+        accelerator: str | None = None,
+    ) -> None:
+        """`jobs.placed`, and wait until it is known.
+
+        Every member has the same cards, which is no matter here; more cards than a member may hold go to several.
+        """
         spec = JobSpec(
             job_id=self.job_id,
             tenant=self.tenant,
@@ -84,8 +95,11 @@ class Node:
             command=["x"],
             max_runtime_s=60,
             team="vision",
+            resources=Resources(accelerator=accelerator),
         )
-        seats = [Member(index=index, node=node, tier=Tier.CENTRAL, cards=list(cards)) for index in range(members)]
+        where = node or self.name
+        held = [cards[first : first + WIDTH] for first in range(0, len(cards), WIDTH)] * members
+        seats = [Member(index=index, node=where, tier=Tier.CENTRAL, cards=list(own)) for index, own in enumerate(held)]
         state = JobState(
             job_id=self.job_id,
             tenant=self.tenant,
@@ -106,11 +120,11 @@ class Node:
 
         await until(known, 20, f"attempt {attempt} to be known")
 
-    async def measure(self, *rows: UsageRow, node: str = NODE, **changes: Any) -> UsageMeasured:
+    async def measure(self, *rows: UsageRow, node: str | None = None, **changes: Any) -> UsageMeasured:
         """One message with these rows, in the grid window of the first."""
         start = rows[0].window_start.replace(second=0, microsecond=0)
         body = UsageMeasured(
-            node=node,
+            node=node or self.name,
             incarnation=new_id(),
             period_s=PERIOD_S,
             window_start=start,

@@ -27,7 +27,7 @@ from libs.bus import Problem
 from libs.db import connect_once
 from libs.kit.ids import new_id
 from services.metering.store import LOCK_CLASS
-from tests.metering.play import ASK_S, NODE, PERIOD_S, WINDOW_MS, Node
+from tests.metering.play import ASK_S, PERIOD_S, WIDTH, WINDOW_MS, Node
 from tests.waiting import until
 
 pytestmark = [pytest.mark.timeout(120), pytest.mark.asyncio(loop_scope="module")]
@@ -93,7 +93,9 @@ async def test_usage_comes_in_however_long_a_closing_takes_to_open(node: Node) -
 async def test_a_job_of_more_kinds_of_card_than_a_roll_up_holds_is_closed_in_several(node: Node) -> None:
     await node.place(cards=tuple(range(MANY)))
     names = {card: f"{card}{'ä' * 250}" for card in range(MANY)}
-    await node.measure(*(node.row(0, card=card, accelerator=name) for card, name in names.items()))
+    await node.measure(
+        *(node.row(0, card=card, member=card // WIDTH, accelerator=name) for card, name in names.items())
+    )
     await node.until_samples(MANY)
     reply = await node.close()
     closed = await node.until_closed(reply.close_id)
@@ -114,7 +116,8 @@ async def test_a_job_of_more_kinds_of_card_than_a_roll_up_holds_is_closed_in_sev
 async def test_samples_come_in_pages_that_fit_each_once_in_order(node: Node) -> None:
     await node.place(cards=tuple(range(MANY)))
     for window in range(2):
-        rows = [node.row(window, card=card, card_uuid="ü" * 256, accelerator="ß" * 256) for card in range(MANY)]
+        long = {"card_uuid": "ü" * 256, "accelerator": "ß" * 256}
+        rows = [node.row(window, card=card, member=card // WIDTH, **long) for card in range(MANY)]
         await node.measure(*rows)
     await node.until_samples(2 * MANY)
     closed = await node.until_closed((await node.close()).close_id)
@@ -193,7 +196,7 @@ async def test_a_flood_of_rows_of_one_fault_is_one_line_of_log(node: Node) -> No
 async def test_a_trace_that_is_none_is_passed_over(node: Node) -> None:
     await node.place()
     body = UsageMeasured(
-        node=NODE,
+        node=node.name,
         incarnation=new_id(),
         period_s=PERIOD_S,
         window_start=node.begin,
@@ -207,13 +210,13 @@ async def test_a_trace_that_is_none_is_passed_over(node: Node) -> None:
         "ce-id": new_id(),
         "ce-source": "/liar",
         "ce-time": "2030-01-01T00:00:00Z",
-        "ce-subject": NODE,
+        "ce-subject": node.name,
         "ce-sequence": "1",
         "ce-actor": "liar",
         "ce-traceparent": "garbage",
     }
     await node.stage.client.js.publish(
-        registry.USAGE_MEASURED.subject(NODE), body.model_dump_json().encode(), headers=headers
+        registry.USAGE_MEASURED.subject(node.name), body.model_dump_json().encode(), headers=headers
     )
     await node.until_samples(1)
     closed = await node.until_closed((await node.close()).close_id)

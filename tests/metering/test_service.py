@@ -7,7 +7,7 @@ import pytest
 from contracts.usage import RowFault, UsageItem
 from libs.kit.clock import SystemClock
 from libs.kit.ids import new_id
-from tests.metering.play import NODE, PERIOD_S, WINDOW_MS, Node
+from tests.metering.play import PERIOD_S, WINDOW_MS, Node
 from tests.objects.proxy import S3Proxy
 from tests.waiting import until
 
@@ -111,9 +111,9 @@ async def test_mb12_a_clock_that_jumps_is_kept_and_not_billed(node: Node) -> Non
 
 async def test_a_node_cannot_speak_of_what_another_node_holds(node: Node) -> None:
     await node.place(node="central-2")
-    await node.measure(node.row(0), node=NODE)
+    await node.measure(node.row(0), node="central-9")
     [refused] = await node.until_refused()
-    assert (refused.fault, refused.node) == (RowFault.NODE_MISMATCH, NODE)
+    assert (refused.fault, refused.node) == (RowFault.NODE_MISMATCH, "central-9")
 
 
 async def test_one_moment_of_a_card_is_billed_once(node: Node) -> None:

@@ -47,9 +47,9 @@ def fenced(measured: Measured, at: datetime) -> Refused:
     """A row of an attempt that had its last effects before its window began."""
     row = measured.row
     words = (
-        f"a later attempt of job {row.job_id} was restored at {at.isoformat()}: attempt {row.attempt} is billed up to "
+        f"attempt {row.attempt} of job {row.job_id} had its last effects by {at.isoformat()}: it is billed up to then"
     )
-    return Refused(measured, RowFault.FENCED, f"{words}then")
+    return Refused(measured, RowFault.FENCED, words)
 
 
 def _itself(measured: Measured, limits: Limits) -> tuple[RowFault, str] | None:
@@ -114,6 +114,9 @@ def _claimed(measured: Measured, placement: Placement) -> tuple[RowFault, str] |
     if row.card not in seat.cards:
         held = ", ".join(map(str, sorted(seat.cards))) or "none"
         return RowFault.CARD_NOT_HELD, f"member {row.member} of {whom} never held card {row.card}: it holds {held}"
+    if seat.accelerator is not None and row.accelerator.casefold() != seat.accelerator.casefold():
+        words = f"member {row.member} of {whom} was given cards of model {seat.accelerator}, the row says"
+        return RowFault.CARD_NOT_HELD, f"{words} {row.accelerator}"
     return None
 
 

@@ -42,11 +42,12 @@ class Measured:
 
 @dataclass(frozen=True)
 class Seat:
-    """What a member of an attempt was given."""
+    """What a member of an attempt was given; `accelerator` is the model of its cards where it is known."""
 
     node: str
     tier: Tier
     cards: frozenset[int]
+    accelerator: str | None = None
 
 
 @dataclass(frozen=True)
