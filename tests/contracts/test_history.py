@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import cast
 
 import pytest
+from pydantic import ValidationError
 
 from contracts import registry
+from contracts.base import Model
 from libs.bus import codec
 from libs.bus.events import Invalid
 from tests.contracts import history
@@ -27,8 +29,27 @@ def _refusal(example: Example) -> str | None:
         read = codec.decode(MESSAGES[example.id], example.subject, example.headers, example.data, received_at=now)
         return read.detail if isinstance(read, Invalid) else None
     if example.id in REQUESTS:
-        REQUESTS[example.id].model.model_validate_json(example.data, strict=True)
+        return _refused(REQUESTS[example.id].model, example.data) or _refused(REQUESTS[example.id].reply, example.reply)
     return None
+
+
+def _refused(model: type[Model], data: bytes | None) -> str | None:
+    try:
+        if data is not None:
+            model.model_validate_json(data, strict=True)
+    except ValidationError as error:
+        return str(error)
+    return None
+
+
+def test_a_reply_that_was_given_once_must_still_be_read() -> None:
+    reply = b'{"jobs": [{"job_id": 7}], "cursor": null}'
+    refused = _refusal(
+        Example("query.scheduler.jobs.v1", "good-old", "query.v1.scheduler.jobs.acme", b"{}", reply=reply)
+    )
+    assert refused is not None
+    assert "jobs.0.job_id" in refused
+    assert _refusal(Example("query.scheduler.jobs.v1", "good-old", "query.v1.scheduler.jobs.acme", b"{}")) is None
 
 
 def test_stable_schemas_of_this_repository_are_kept() -> None:

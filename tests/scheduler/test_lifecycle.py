@@ -92,6 +92,24 @@ async def test_a_lost_node_requeues_its_job_and_a_late_claim_is_refused(stage: S
     assert (await stage.told(job, "finished")).outcome is Outcome.SUCCEEDED
 
 
+async def test_a_phase_of_a_later_inventory_keeps_what_runs_and_takes_no_more(stage: Stage) -> None:
+    await stage.ready("central-1")
+    first, second = stage.node("central-1"), stage.node("central-2")
+    job = await stage.submit(spec())
+    run = await first.runs_it(job.job_id)
+    await stage.told(job, "running")
+    await first.is_("graded", state="draining")
+    waits = await stage.submit(spec())
+    waiting = await stage.told(waits, "waiting")
+    assert waiting.reason is not None
+    assert waiting.reason.code is ReasonCode.WAITING_FOR_NODES
+    await first.exited(run)
+    assert (await stage.told(job, "finished")).losses == 0
+    await stage.ready("central-2")
+    await second.exited(await second.runs_it(waits.job_id))
+    assert (await stage.told(waits, "finished")).outcome is Outcome.SUCCEEDED
+
+
 async def test_a_suspect_node_is_granted_nothing_until_it_is_ready(stage: Stage) -> None:
     await stage.ready("central-1")
     job = await stage.submit(spec())

@@ -193,3 +193,9 @@ def test_two_ways_of_computing_agree(hours: list[list[RollUpEntry]]) -> None:
     assert isinstance(rated, Rated)
     invoice = make_invoice(closing(*rollups), rated, invoice_id=rollups[0].rollup_id, number=1, issued_at=CUTOFF)
     assert list(check_amounts(invoice, rated.lines, recompute(rollups, CARD))) == []
+
+
+def test_usage_that_this_release_cannot_price_is_said_to_have_no_price() -> None:
+    storage = RollUpEntry(item="storage_mib_ms", quantity=1, samples=1)
+    hour = rollup(entry(1), storage, hour=START)
+    assert recompute([hour], CARD).unpriced == [f"storage_mib_ms None None {START.isoformat()}"]

@@ -36,6 +36,15 @@ def test_two_hours_at_two_fifty_are_five_dollars() -> None:
     assert (line.samples, line.job_id, line.first_hour, line.last_hour) == (120, JOB_ID, START, START)
 
 
+def test_what_this_release_cannot_price_holds_the_invoice() -> None:
+    book = card(price(2_500_000))
+    energy = entry(1).model_copy(update={"item": "gpu_energy_mj"})
+    storage = RollUpEntry(item="storage_mib_ms", quantity=1, samples=1)
+    of_no_job = entry(1).model_copy(update={"job_id": None})
+    for strange in (energy, storage, of_no_job):
+        assert f"{strange.item} of job {strange.job_id} cannot be priced" in held([rollup(entry(1), strange)], book)
+
+
 def test_an_amount_is_rounded_once_at_the_line() -> None:
     """Each of three thirds of a millionth rounds to nothing; together they are one."""
     hours = [rollup(entry(1), hour=START + index * HOUR) for index in range(3)]

@@ -37,6 +37,15 @@ def test_a_line_names_its_job_and_its_hours() -> None:
     assert one[4] == f"{START:%Y-%m-%dT%H}Z"
 
 
+def test_a_line_of_a_later_release_is_shown_in_its_own_unit() -> None:
+    line = rated([rollup(entry(HOUR_MS))], card(price(2_500_000))).lines[0]
+    nobodys = dict.fromkeys(("job_id", "job_name", "accelerator", "tier"))
+    later = line.model_copy(update={"item": "storage_mib_ms", "quantity": 7, "unit": "GiB month", **nobodys})
+    cells = bills.line_row(later, 2)
+    assert (cells[1], cells[2], cells[5], cells[6], cells[8]) == ("", "", "", "", "GiB month")
+    assert cells[7].startswith("7")
+
+
 @pytest.mark.parametrize(
     ("number", "said"),
     [(1, "nothing billable was ever measured for tenant nosuch"), (2, "nothing was used since the last closing")],

@@ -128,6 +128,7 @@ def test_a_window_cut_within_a_millisecond_is_refused() -> None:
     [
         ({}, None, RowFault.UNKNOWN_ATTEMPT),
         ({"quantity": 1}, None, RowFault.WRONG_QUANTITY),
+        ({"item": "gpu_energy_mj"}, PLACEMENT, RowFault.UNKNOWN_ITEM),
         ({"tenant": "beta"}, PLACEMENT, RowFault.TENANT_MISMATCH),
         ({"member": 1}, PLACEMENT, RowFault.CARD_NOT_HELD),
         ({"card": 2}, PLACEMENT, RowFault.CARD_NOT_HELD),

@@ -10,6 +10,7 @@ from services.scheduler.core.model import (
     Cancel,
     Charge,
     Decision,
+    Exited,
     Hung,
     Job,
     NodeLost,
@@ -198,6 +199,14 @@ def test_the_first_end_requeues_at_once_and_later_ones_rest_longer() -> None:
 def test_ends_that_are_not_the_jobs_own_count_as_losses(cause: ExitCause) -> None:
     job = step(running(), exited(0, cause, None)).job
     assert (job.phase, job.failures, job.losses) == (JobPhase.WAITING, 0, 1)
+
+
+def test_an_end_by_a_word_of_a_newer_agent_is_the_nodes_doing() -> None:
+    job = step(running(), Exited(1, 0, "central-1", "power_cut", None, "the rack is dark")).job
+    assert (job.phase, job.failures, job.losses, job.avoid) == (JobPhase.WAITING, 0, 1, ("central-1",))
+    assert job.reason is not None
+    assert job.reason.code is ReasonCode.NODE_LOST
+    assert "(power_cut): the rack is dark" in job.reason.message
 
 
 def test_only_nodes_at_fault_are_avoided_next_time() -> None:
