@@ -3,6 +3,8 @@
 from libs.bus import App, Client, Event, PgLedger, Refused, Tx
 """
 
+from typing import TYPE_CHECKING
+
 from libs.bus.app import App
 from libs.bus.client import Client, PubAck
 from libs.bus.errors import (
@@ -18,9 +20,11 @@ from libs.bus.errors import (
 )
 from libs.bus.events import Call, Delivery, Event, Invalid
 from libs.bus.ledger import Ledger, OutboxCounts, Tx
-from libs.bus.ledger_pg import PgLedger
 from libs.bus.ledger_sqlite import SqliteLedger
 from libs.bus.work import Policy, actor_of
+
+if TYPE_CHECKING:
+    from libs.bus.ledger_pg import PgLedger
 
 __all__ = [
     "App",
@@ -47,3 +51,13 @@ __all__ = [
     "Tx",
     "actor_of",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """PgLedger once it is asked for: an agent has no PostgreSQL, and its image no driver of one."""
+    if name == "PgLedger":
+        from libs.bus.ledger_pg import PgLedger as Found  # noqa: PLC0415 - as said
+
+        return Found
+    msg = f"module {__name__!r} has no attribute {name!r}"
+    raise AttributeError(msg)

@@ -83,7 +83,9 @@ class App(Generic[C]):
         self._health = Health(self.gate, ledger.ping, service=self.name)
         self._address = Address(settings.nats_url, self.name, settings.nats_creds, settings.js_api)
         self.broker = Broker(self._address, Callbacks(self._reconnected, self._closed))
-        self._gauges = Gauges(ledger, self.gate, service=service, version=settings.version)
+        self._gauges = Gauges(
+            ledger, self.gate, service=service, version=settings.version, connected=lambda: self.connected
+        )
         self._taker = self._make_taker(policy or Policy())
         self._loops: list[Callable[[], Awaitable[None]]] = []
         self._always_open = Gate(needs_leader=False)

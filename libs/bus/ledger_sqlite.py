@@ -16,9 +16,9 @@ from pathlib import Path
 from libs.bus.errors import Nested
 from libs.bus.ledger import OutboxCounts, Tx
 from libs.bus.outbox import OutboxRow
-from libs.db.migrate import read_migrations
 from libs.kit.clock import Clock, SystemClock
 from libs.kit.logs import held
+from libs.kit.migrations import read_migrations
 
 MEMORY = Path(":memory:")
 PRUNE_LIMIT = 10_000

@@ -7,10 +7,6 @@ class DbError(Exception):
     """Root of this package's errors."""
 
 
-class MigrationError(DbError):
-    """The schema and the migration files disagree; the message names the file and the remedy."""
-
-
 _TRANSIENT = (
     OSError,  # refused, reset, no such socket: the server is away
     TimeoutError,

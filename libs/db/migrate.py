@@ -1,19 +1,12 @@
-"""Migrations: numbered SQL files, forward only, each applied once in a transaction of its own.
+"""Migrations of PostgreSQL: each file of libs.kit.migrations applied once, in a transaction of its own.
 
-In: the folder `migrations` of a package, files named `NNNN_pre_what.sql` or `NNNN_post_what.sql` (before or after a
-rolling deploy). Out: the schema they describe and one row each in `schema_migrations`, with the file's digest.
+Out: the schema they describe and one row each in `schema_migrations`, with the file's digest.
 """
 
-import hashlib
-import re
-from dataclasses import dataclass
-from importlib import resources
-
-from libs.db.errors import MigrationError
 from libs.db.types import Connection, Pool
 from libs.kit.logs import get_logger
+from libs.kit.migrations import MigrationError, read_migrations
 
-FILE_PATTERN = re.compile(r"^(\d{4})_(pre|post)_[a-z0-9_]+\.sql$")
 LOCK_CLASS = 0x0FA5
 MIGRATION_TIMEOUT_S = 600.0
 # A migration that cannot get its lock gives up, rather than hold up every query that queues behind it.
@@ -28,39 +21,6 @@ _CREATE_TABLE = """
       PRIMARY KEY (package, file)
     )
 """
-
-
-@dataclass(frozen=True)
-class Migration:
-    """One file of a package."""
-
-    package: str
-    file: str
-    sql: str
-
-    @property
-    def sha256(self) -> str:
-        """Digest of the text: an applied file must never change."""
-        return hashlib.sha256(self.sql.encode()).hexdigest()
-
-
-def read_migrations(package: str) -> list[Migration]:
-    """The migrations of `package` in the order of their numbers; a misnamed file or a number used twice raises."""
-    folder = resources.files(package) / "migrations"
-    if not folder.is_dir():
-        return []
-    names = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".sql"))
-    seen: dict[str, str] = {}
-    for name in names:
-        match = FILE_PATTERN.match(name)
-        if match is None:
-            msg = f"migration {package}/{name}: name it NNNN_pre_what.sql or NNNN_post_what.sql"
-            raise MigrationError(msg)
-        if match[1] in seen:
-            msg = f"migrations {seen[match[1]]} and {name} of {package} share number {match[1]}: renumber one"
-            raise MigrationError(msg)
-        seen[match[1]] = name
-    return [Migration(package, name, (folder / name).read_text()) for name in names]
 
 
 async def migrate(pool: Pool, service: str, *packages: str) -> None:

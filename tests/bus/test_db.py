@@ -9,9 +9,9 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from libs.db import MigrationError, connect, connect_once, migrate, prepare_database, service_dsn
+from libs.db import connect, connect_once, migrate, prepare_database, service_dsn
 from libs.db.errors import is_transient
-from libs.db.migrate import read_migrations
+from libs.kit.migrations import MigrationError, read_migrations
 from tests.servers import PostgresServer
 from tests.waiting import until
 
