@@ -1,0 +1,1 @@
+"""Farside in containers: what docker-compose.yml and deploy/Dockerfile need beside themselves."""
