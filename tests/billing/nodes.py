@@ -28,13 +28,14 @@ class Job:
     start: datetime
     job_id: str = field(default_factory=new_id)
     incarnation: str = field(default_factory=new_id)
+    node: str = NODE
 
     async def place(self, **member: Any) -> None:
         """Tell that it was placed, an hour before it was measured; `member` are changes to its place."""
         at = (self.start - timedelta(hours=1)).astimezone(UTC).isoformat().replace("+00:00", "Z")
         body: dict[str, Any] = json.loads(EXAMPLE.read_text())["body"]
         body |= {"job_id": self.job_id, "tenant": self.tenant, "submitted_at": at, "updated_at": at}
-        body["attempt"]["members"][0] |= member
+        body["attempt"]["members"][0] |= {"node": self.node} | member
         body["spec"] |= {"job_id": self.job_id, "tenant": self.tenant}
         state = JobState.model_validate(body)
         await self.client.publish(
@@ -78,7 +79,7 @@ class Job:
         """Publish one window."""
         start = self.start + minute * MINUTE
         body = UsageMeasured(
-            node=NODE,
+            node=self.node,
             incarnation=self.incarnation,
             period_s=PERIOD_S,
             window_start=start,
@@ -88,9 +89,9 @@ class Job:
         await self.client.publish(
             registry.USAGE_MEASURED,
             body,
-            key=NODE,
-            subject=NODE,
+            key=self.node,
+            subject=self.node,
             sequence=0,
-            actor=f"agent/{NODE}",
+            actor=f"agent/{self.node}",
             incarnation=self.incarnation,
         )

@@ -33,7 +33,7 @@ class Metering:
     async def measured(self, tenant: str) -> Job:
         """A job that was measured around the change of an hour, and is in metering's books."""
         start = SystemClock().now().astimezone(UTC).replace(minute=0, second=0, microsecond=0) - timedelta(hours=1)
-        job = Job(self.stage.client, tenant, start)
+        job = Job(self.stage.client, tenant, start, node=f"n-{tenant}")
         await job.place()
         rows = await job.measure(-2, -1, 0, 1)
 
