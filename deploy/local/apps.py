@@ -16,7 +16,7 @@ from deploy.local.fleet import RATES_DIR, Node
 from deploy.local.part import Part, Phase
 from deploy.local.ports import LOOPBACK, metrics_port
 from deploy.local.process import Command
-from libs.bus.accounts import NODE_API, node_user
+from libs.bus.accounts import GUEST_API, node_user
 from libs.db import service_dsn
 
 GIB = 1024**3
@@ -65,7 +65,7 @@ def agent(config: Config, node: Node, bus: Bus, overrides: Overrides) -> Part:
     cards = [{"model": CARD_MODEL, "memory_bytes": CARD_BYTES}] * node.cards
     env = {
         "FARSIDE_NATS_URL": config.bus_url(node_user(node.name), "leaf" if node.behind_leaf else "nats"),
-        "FARSIDE_JS_API": NODE_API,
+        "FARSIDE_JS_API": GUEST_API,
         "FARSIDE_NODE": node.name,
         "FARSIDE_TIER": node.tier.value,
         "FARSIDE_ZONE": f"zone-{node.name}" if node.behind_leaf else "zone-central",

@@ -18,7 +18,9 @@ from libs.kit.settings import JS_API
 
 HUB_ACCOUNT = "FARSIDE"
 OPERATOR = "operator"
-NODE_API = "hub.api"
+GUEST_API = "hub.api"  # `$JS.API` of a guest is answered by its own account, which has no JetStream
+GUEST_CONNECTIONS = 256
+GUEST_SUBSCRIPTIONS = 4096
 REPLIES = ("_INBOX.>", "_R_.>")
 PASSWORD = "NATS_PASSWORD"  # noqa: S105 - the prefix of variables' names
 REMOTE = "LEAF_REMOTE"
@@ -76,22 +78,31 @@ def service_grants(service: str) -> Grants:
 
 
 def tenant_guest(name: str) -> Guest:
-    """A tenant sends its commands, asks about its own and reads its events through durables made for it."""
+    """A tenant sends its commands, asks about its own and reads its events.
+
+    Each of them through durables made for it, the newest of each kind also by itself.
+    """
     own = [
         *(message.subject(name) for message in MESSAGES if TENANT in message.producers),
         *(request.subject(name) for request in REQUESTS if TENANT in request.callers and request.key is Key.TENANT),
     ]
     durables = [(stream.name, durable) for stream, durable, _ in tenant_durables(name)]
-    return Guest(tenant_user(name), (*map(_as_is, own), *_pulling(durables, JS_API)))
+    newest = [
+        f"DIRECT.GET.{message.stream.name}.{message.subject(name)}"
+        for message in MESSAGES
+        if TENANT in message.readers and message.key is Key.TENANT
+    ]
+    ways = [*map(_as_is, own), *_pulling(durables, GUEST_API), *(_api(call, GUEST_API) for call in newest)]
+    return Guest(tenant_user(name), tuple(ways))
 
 
 def node_guest(name: str) -> Guest:
-    """A node's agent tells of its node and takes its own work, the JetStream API under a name that leaf nodes pass."""
+    """A node's agent tells of its node and takes its own work."""
     own = [
         *(message.subject(name) for message in MESSAGES if AGENT in message.producers and message.key is Key.NODE),
         *(request.subject(name) for request in REQUESTS if AGENT in request.callers),
     ]
-    return Guest(node_user(name), (*map(_as_is, own), *_taking(f"{AGENT}/{name}", NODE_API)))
+    return Guest(node_user(name), (*map(_as_is, own), *_taking(f"{AGENT}/{name}", GUEST_API)))
 
 
 def _taking(owner: str, api: str) -> Iterator[Crossing]:
@@ -103,9 +114,8 @@ def _taking(owner: str, api: str) -> Iterator[Crossing]:
 
 def _pulling(durables: Iterable[tuple[str, str]], api: str) -> Iterator[Crossing]:
     for stream, durable in durables:
-        info, more = f"CONSUMER.INFO.{stream}.{durable}", f"CONSUMER.MSG.NEXT.{stream}.{durable}"
-        yield Crossing(f"{JS_API}.{info}", f"{api}.{info}")
-        yield Crossing(f"{JS_API}.{more}", f"{api}.{more}", streamed=True)
+        yield _api(f"CONSUMER.INFO.{stream}.{durable}", api)
+        yield _api(f"CONSUMER.MSG.NEXT.{stream}.{durable}", api, streamed=True)
         yield _as_is(f"$JS.ACK.{stream}.{durable}.>")
 
 
@@ -118,6 +128,10 @@ def _reading(service: str) -> Iterator[str]:
         if stream.storage == "memory":
             yield f"{JS_API}.STREAM.CREATE.{name}"
             yield f"{JS_API}.STREAM.UPDATE.{name}"
+
+
+def _api(call: str, api: str, *, streamed: bool = False) -> Crossing:
+    return Crossing(f"{JS_API}.{call}", f"{api}.{call}", streamed)
 
 
 def _as_is(subject: str) -> Crossing:
@@ -158,7 +172,7 @@ def leaf_accounts(nodes: Iterable[str]) -> str:
     """The accounts of a leaf node, one for each node behind it, and for each its own way to the hub."""
     names = [node_user(name) for name in nodes]
     remotes = [f"    {{ url: ${variable(REMOTE, name)}, account: {_quoted(name)} }}" for name in names]
-    accounts = [f"  {_quoted(name)} {{ users: [ {_user(name)} ] }}" for name in names]
+    accounts = [line for name in names for line in _account(name)]
     lines = [
         *_HEAD,
         "accounts {",
@@ -188,14 +202,20 @@ def _service(service: str) -> Iterator[str]:
 
 
 def _guest(guest: Guest) -> Iterator[str]:
-    yield f"  {_quoted(guest.name)} {{"
-    yield f"    users: [ {_user(guest.name)} ]"
-    yield "    imports: ["
-    for way in guest.crossings:
-        renamed = "" if way.local == way.subject else f", to: {_quoted(way.local)}"
-        yield f"      {{ service: {{ account: {HUB_ACCOUNT}, subject: {_quoted(way.subject)} }}{renamed} }}"
-    yield "    ]"
+    yield from _account(guest.name, "    imports: [", *map(_import, guest.crossings), "    ]")
+
+
+def _account(name: str, *more: str) -> Iterator[str]:
+    yield f"  {_quoted(name)} {{"
+    yield f"    users: [ {_user(name)} ]"
+    yield f"    limits: {{ max_connections: {GUEST_CONNECTIONS}, max_subscriptions: {GUEST_SUBSCRIPTIONS} }}"
+    yield from more
     yield "  }"
+
+
+def _import(way: Crossing) -> str:
+    renamed = "" if way.local == way.subject else f", to: {_quoted(way.local)}"
+    return f"      {{ service: {{ account: {HUB_ACCOUNT}, subject: {_quoted(way.subject)} }}{renamed} }}"
 
 
 def _export(guest: Guest, way: Crossing) -> str:
