@@ -188,12 +188,18 @@ class JobRelease(Model):
 
 
 class Member(Model):
-    """One member of an attempt: its index in the gang, its node and the card indexes it holds there."""
+    """One member of an attempt: its index in the gang, its node and the card indexes it holds there.
+
+    `accelerator` is the model of these cards, in lower case, and `card_memory_bytes` the memory of the largest, both as
+    they were known when the member was placed.
+    """
 
     index: Annotated[int, Field(ge=0, lt=MAX_MEMBERS)]
     node: Name
     tier: Tier
     cards: Annotated[list[Count], Field(max_length=MAX_CARDS_PER_MEMBER)]
+    accelerator: Label | None = None
+    card_memory_bytes: Count | None = None
 
 
 class AttemptState(Model):

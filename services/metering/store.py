@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any
 
 from contracts.base import Tier
-from contracts.jobs import AttemptState, JobState
+from contracts.jobs import AttemptState, JobState, Member
 from contracts.usage import UsageRow
 from libs.db import Connection, Row
 from services.metering.core.crowd import Span
@@ -13,6 +13,7 @@ from services.metering.core.judge import fenced, gpu_ms
 from services.metering.core.model import Identity, Measured, Placement, Refused, Sample, Seat, identity
 
 LOCK_CLASS = 0x0FA7
+MIB = 1024 * 1024
 LONGEST_WINDOW = "interval '1 hour'"
 
 _ATTEMPT = """
@@ -20,12 +21,13 @@ _ATTEMPT = """
     VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT DO NOTHING RETURNING true
 """
 _SEATS = """
-    INSERT INTO seats (job_id, attempt, member, node, tier, cards, accelerator)
-    VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT DO NOTHING
+    INSERT INTO seats (job_id, attempt, member, node, tier, cards, accelerator, card_memory_mib)
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT DO NOTHING
 """
 _PLACEMENTS = """
     WITH wanted AS (SELECT DISTINCT * FROM unnest($1::text[], $2::bigint[]) AS w (job_id, attempt))
     SELECT a.job_id, a.attempt, a.tenant, a.placed_at, s.member, s.node, s.tier, s.cards, s.accelerator,
+      s.card_memory_mib,
       (SELECT min(f.at) FROM fences f WHERE f.job_id = a.job_id AND f.attempt > a.attempt) AS fenced_at
     FROM wanted JOIN attempts a USING (job_id, attempt) JOIN seats s USING (job_id, attempt)
 """
@@ -88,9 +90,14 @@ async def add_placement(conn: Connection, state: JobState, attempt: AttemptState
     if await conn.fetchval(_ATTEMPT, *key, state.tenant, spec.name, spec.team, labels, state.updated_at) is None:
         return False
     asked = spec.resources.accelerator
-    seats = [(*key, one.index, one.node, one.tier.value, one.cards, asked) for one in attempt.members]
-    await conn.executemany(_SEATS, seats)
+    await conn.executemany(_SEATS, [(*key, *_seat(member, asked)) for member in attempt.members])
     return True
+
+
+def _seat(member: Member, asked: str | None) -> tuple[Any, ...]:
+    memory_mib = None if member.card_memory_bytes is None else member.card_memory_bytes // MIB
+    where = (member.index, member.node, member.tier.value, member.cards)
+    return *where, member.accelerator or asked, memory_mib
 
 
 async def placements(conn: Connection, keys: Collection[tuple[str, int]]) -> Mapping[tuple[str, int], Placement]:
@@ -101,7 +108,7 @@ async def placements(conn: Connection, keys: Collection[tuple[str, int]]) -> Map
     for row in rows:
         key = (str(row["job_id"]), int(row["attempt"]))
         heads[key] = (row["tenant"], row["placed_at"], row["fenced_at"])
-        seat = Seat(row["node"], Tier(row["tier"]), frozenset(row["cards"]), row["accelerator"])
+        seat = Seat(row["node"], Tier(row["tier"]), frozenset(row["cards"]), row["accelerator"], row["card_memory_mib"])
         found.setdefault(key, {})[row["member"]] = seat
     return {key: Placement(heads[key][0], seats, *heads[key][1:]) for key, seats in found.items()}
 

@@ -159,7 +159,14 @@ def _work_run(job: Job, attempt: Attempt, index: int, members: list[Member]) -> 
 
 def _members(attempt: Attempt) -> list[Member]:
     return [
-        Member(index=run.index, node=run.seat.node, tier=run.seat.tier, cards=list(run.seat.cards))
+        Member(
+            index=run.index,
+            node=run.seat.node,
+            tier=run.seat.tier,
+            cards=list(run.seat.cards),
+            accelerator=run.seat.accelerator,
+            card_memory_bytes=run.seat.card_memory_bytes,
+        )
         for run in attempt.members
     ]
 

@@ -10,7 +10,7 @@ from typing import Any
 from contracts import registry
 from contracts.base import Tier
 from contracts.checkpoints import CheckpointRestored
-from contracts.jobs import MAX_CARDS_PER_MEMBER, AttemptState, JobKind, JobPhase, JobSpec, JobState, Member, Resources
+from contracts.jobs import MAX_CARDS_PER_MEMBER, AttemptState, JobKind, JobPhase, JobSpec, JobState, Member
 from contracts.usage import (
     AttemptUsage,
     CloseReply,
@@ -81,11 +81,12 @@ class Node:
         cards: tuple[int, ...] = (0,),
         node: str | None = None,
         members: int = 1,
-        accelerator: str | None = None,
+        **card: Any,
     ) -> None:
         """`jobs.placed`, and wait until it is known.
 
         Every member has the same cards, which is no matter here; more cards than a member may hold go to several.
+        `card` is what the scheduler says of them.
         """
         spec = JobSpec(
             job_id=self.job_id,
@@ -95,11 +96,13 @@ class Node:
             command=["x"],
             max_runtime_s=60,
             team="vision",
-            resources=Resources(accelerator=accelerator),
         )
         where = node or self.name
         held = [cards[first : first + WIDTH] for first in range(0, len(cards), WIDTH)] * members
-        seats = [Member(index=index, node=where, tier=Tier.CENTRAL, cards=list(own)) for index, own in enumerate(held)]
+        seats = [
+            Member(index=index, node=where, tier=Tier.CENTRAL, cards=list(own), **card)
+            for index, own in enumerate(held)
+        ]
         state = JobState(
             job_id=self.job_id,
             tenant=self.tenant,

@@ -12,6 +12,7 @@ from tests.metering.play import PERIOD_S, WINDOW_MS, Node
 
 pytestmark = [pytest.mark.timeout(120), pytest.mark.asyncio(loop_scope="module")]
 
+MIB = 1024 * 1024
 HALF = timedelta(seconds=PERIOD_S / 2)
 AHEAD = timedelta(seconds=300)  # FARSIDE_METERING_AHEAD_S as it is by default
 
@@ -75,14 +76,18 @@ async def test_shares_of_a_card_are_billed_up_to_the_whole(node: Node, shares: S
         await (job.until_samples(1) if number < billed else job.until_refused())
 
 
-async def test_a_dearer_model_than_was_placed_is_not_billed(node: Node) -> None:
-    await node.place(accelerator="h200")
-    await node.measure(node.row(0))
+async def test_a_dearer_card_than_was_placed_is_not_billed(node: Node) -> None:
+    await node.place(accelerator="h200", card_memory_bytes=80 * MIB)
+    memory = node.row(0, item=UsageItem.GPU_MEMORY_MIB_MS, quantity=80 * WINDOW_MS)
+    await node.measure(node.row(0), memory)
     await node.measure(node.row(1, accelerator="B300"))
-    [refused] = await node.until_refused()
-    assert refused.fault is RowFault.CARD_NOT_HELD
-    assert "was given cards of model h200, the row says B300" in refused.message
-    assert (await node.until_samples(1)).gpu_ms == WINDOW_MS
+    await node.measure(node.row(2, item=UsageItem.GPU_MEMORY_MIB_MS, quantity=81 * WINDOW_MS))
+    larger, dearer = await node.until_refused(2)
+    assert {larger.fault, dearer.fault} == {RowFault.CARD_NOT_HELD}
+    assert "was given cards of model h200, the row says B300" in dearer.message
+    assert "was given cards of 80 MiB at most, the row makes 81" in larger.message
+    usage = await node.until_samples(2)
+    assert (usage.gpu_ms, usage.gpu_memory_mib_ms) == (WINDOW_MS, 80 * WINDOW_MS)
 
 
 @pytest.mark.parametrize("finish_first", [True, False])

@@ -17,7 +17,8 @@ async def test_from_submission_to_success(stage: Stage) -> None:
     job = await stage.submit(spec())
     node = stage.node("central-1")
     run = await node.runs_it(job.job_id)
-    assert [(m.node, m.cards) for m in run.members] == [("central-1", [0, 1])]
+    assert [(m.node, m.cards, m.accelerator) for m in run.members] == [("central-1", [0, 1], "h100")]
+    assert [m.card_memory_bytes for m in run.members] == [80 * 2**30]
     running = await stage.told(job, "running")
     assert running.attempt is not None
     assert running.attempt.number == 1

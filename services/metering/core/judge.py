@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
 from contracts.usage import RowFault, UsageItem, UsageRow
-from services.metering.core.model import Identity, Limits, Measured, Placement, Refused, Sample, identity
+from services.metering.core.model import Identity, Limits, Measured, Placement, Refused, Sample, Seat, identity
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MS = timedelta(milliseconds=1)
@@ -114,9 +114,19 @@ def _claimed(measured: Measured, placement: Placement) -> tuple[RowFault, str] |
     if row.card not in seat.cards:
         held = ", ".join(map(str, sorted(seat.cards))) or "none"
         return RowFault.CARD_NOT_HELD, f"member {row.member} of {whom} never held card {row.card}: it holds {held}"
+    words = _other_card(row, seat)
+    return None if words is None else (RowFault.CARD_NOT_HELD, f"member {row.member} of {whom} {words}")
+
+
+def _other_card(row: UsageRow, seat: Seat) -> str | None:
+    """Why the row cannot be of a card like those that the member was given: the price depends on it."""
     if seat.accelerator is not None and row.accelerator.casefold() != seat.accelerator.casefold():
-        words = f"member {row.member} of {whom} was given cards of model {seat.accelerator}, the row says"
-        return RowFault.CARD_NOT_HELD, f"{words} {row.accelerator}"
+        return f"was given cards of model {seat.accelerator}, the row says {row.accelerator}"
+    if row.item != UsageItem.GPU_MEMORY_MIB_MS or seat.card_memory_mib is None:
+        return None
+    memory_mib = row.quantity // max(1, row.share_milli * held_ms(row) // 1000)
+    if memory_mib > seat.card_memory_mib:
+        return f"was given cards of {seat.card_memory_mib} MiB at most, the row makes {memory_mib}"
     return None
 
 

@@ -42,12 +42,13 @@ class Measured:
 
 @dataclass(frozen=True)
 class Seat:
-    """What a member of an attempt was given; `accelerator` is the model of its cards where it is known."""
+    """What a member of an attempt was given; the model of its cards and the memory of the largest, where known."""
 
     node: str
     tier: Tier
     cards: frozenset[int]
     accelerator: str | None = None
+    card_memory_mib: int | None = None
 
 
 @dataclass(frozen=True)

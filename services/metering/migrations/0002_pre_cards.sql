@@ -1,6 +1,6 @@
--- The model of a member's cards, where the placement tells it: the price depends on it.
+-- The model of a member's cards and the memory of the largest, where the placement tells them: the price depends on them.
 
-ALTER TABLE seats ADD COLUMN accelerator text;
+ALTER TABLE seats ADD COLUMN accelerator text, ADD COLUMN card_memory_mib bigint;
 
 -- What other attempts hold of a card is looked for by node and card.
 

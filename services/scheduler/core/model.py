@@ -30,11 +30,13 @@ HELD_BY_NODE = frozenset({MemberPhase.CLAIMED, MemberPhase.STARTED})
 
 @dataclass(frozen=True)
 class Seat:
-    """Room for one member: a node and the indexes of the cards it holds there."""
+    """Room for one member: a node, the indexes of the cards it holds there, their model and the most memory of one."""
 
     node: str
     tier: Tier
     cards: tuple[int, ...]
+    accelerator: str | None = None
+    card_memory_bytes: int | None = None
 
 
 @dataclass(frozen=True)

@@ -251,7 +251,11 @@ class _Room:
         self._free_memory[node] -= demand.memory_bytes
         self._free_slots[node] -= 1
         cards = tuple(sorted(fleet.card_index[ranked].tolist()))
-        return Seat(fleet.nodes[node], TIERS[int(fleet.tier[node])], cards)
+        where = fleet.nodes[node], TIERS[int(fleet.tier[node])], cards
+        if not cards:
+            return Seat(*where)
+        model, memory_bytes = fleet.models[fleet.card_model[ranked[0]]], int(fleet.card_memory_bytes[ranked].max())
+        return Seat(*where, model, memory_bytes)
 
     def _best_supply(self, demand: Demand) -> Supply:
         """The tier and card model that come closest to holding the gang; the reason speaks of them."""

@@ -69,9 +69,11 @@ def test_the_fullest_node_that_fits_is_taken() -> None:
     assert where(run([Ask("j", cards=2)], *nodes)) == {"j": ["b"]}
 
 
-def test_a_seat_names_the_free_cards() -> None:
+def test_a_seat_names_the_free_cards_and_what_they_are() -> None:
     decided = run([Ask("j", cards=2)], Node("a", C, ["H100"] * 4, used=[0, 2]))
-    assert decided.placements[0].seats[0].cards == (1, 3)
+    [seat] = decided.placements[0].seats
+    assert (seat.cards, seat.accelerator) == ((1, 3), "h100")
+    assert seat.card_memory_bytes is not None
 
 
 def test_small_cards_go_first_when_any_will_do() -> None:
