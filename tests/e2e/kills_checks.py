@@ -86,13 +86,14 @@ class Evidence:
     def _lost(self, submit: Submit, number: int) -> Iterator[str]:
         """An attempt may be lost by the kill of its agent alone, and then it never started."""
         told = [event for event in self.attempts[submit.spec.job_id] if event.body.attempt == number]
-        if [event.body.cause for event in told if event.message is registry.ATTEMPTS_EXITED] != ["never_started"]:
+        exits = [event for event in told if event.message is registry.ATTEMPTS_EXITED]
+        if [event.body.cause for event in exits] != ["never_started"]:
             yield f"attempt {number} was lost, and not because it never started"
-        for held in self.held[submit.spec.job_id]:
-            nodes = {event.body.node for event in told}
-            during = [kill for kill in self.kills if kill.process in nodes and _within(kill.at, held)]
-            if held.attempt == number and not during:
-                yield f"attempt {number} was lost, and the agent of {nodes} was not killed"
+            return
+        [exited] = exits
+        placed = next(event for event in self.jobs[submit.spec.job_id] if _places(event, number))
+        if not any(kill.process == exited.body.node and placed.time <= kill.at <= exited.time for kill in self.kills):
+            yield f"attempt {number} was lost, and the agent of {exited.body.node} was not killed"
 
     def _effect(self, submit: Submit) -> Iterator[str]:
         """One attempt ran once from its beginning to its end, and each save became one checkpoint."""
@@ -212,8 +213,8 @@ def _holds(held: Holding) -> str:
     return f"attempt {held.attempt} holds {held.cards} cards until {end}"
 
 
-def _within(at: datetime, held: Holding) -> bool:
-    return held.held_from <= at and (held.held_to is None or at <= held.held_to)
+def _places(event: Event[Any], number: int) -> bool:
+    return event.message is registry.JOBS_PLACED and event.body.attempt.number == number
 
 
 def _clock(at: datetime) -> str:
