@@ -53,7 +53,7 @@ def _member(dossier: Dossier, row: UsageRow) -> Member | None:
 
 
 def _check_place(dossier: Dossier, row: UsageRow) -> Iterator[Difference]:
-    """The sample is of a member, on its node, of one of its cards."""
+    """The sample is of a member, on its node, of one of its cards, under the model that was placed."""
     placement = dossier.published.placements.get((row.job_id, row.attempt))
     if placement is None:
         return
@@ -68,6 +68,9 @@ def _check_place(dossier: Dossier, row: UsageRow) -> Iterator[Difference]:
         return
     if row.card not in member.cards:
         yield Difference(what="sample's card", where=where, expected=f"one of {member.cards}", found=str(row.card))
+    model = member.accelerator
+    if model is not None and row.accelerator.casefold() != model.casefold():
+        yield Difference(what="sample's accelerator", where=where, expected=model, found=row.accelerator)
     nodes = dossier.replay.nodes.get(identity(row), {member.node})
     if member.node not in nodes:
         yield Difference(what="sample's node", where=where, expected=member.node, found=", ".join(sorted(nodes)))

@@ -16,7 +16,7 @@ from contracts.requests import (
     NodesQuery,
     ProblemCode,
 )
-from libs.bus import Call, Client, Problem, Tx
+from libs.bus import BusError, Call, Client, NotYet, Problem, Refused, Tx
 from libs.bus.codec import valid_key
 from libs.bus.connection import settle, subscribe
 from libs.db import Connection, Pool
@@ -77,6 +77,28 @@ async def test_a_problem_reaches_the_caller(hub: NatsServer, client: Client, poo
             await client.request(registry.QUERY_JOBS, JobsQuery(), key="acme")
     assert caught.value.code is ProblemCode.NOT_FOUND
     assert caught.value.message == "no jobs of acme"
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "words"),
+    [
+        (Refused("not yours"), ProblemCode.INVALID, "not yours"),
+        (NotYet("not placed"), ProblemCode.UNAVAILABLE, "not placed: ask again"),
+    ],
+)
+async def test_a_refusal_is_invalid_and_what_comes_early_is_asked_again(
+    hub: NatsServer, client: Client, pool: Pool, error: BusError, code: ProblemCode, words: str
+) -> None:
+    async def jobs(tx: Tx[Connection], call: Call[JobsQuery]) -> JobsPage:
+        del tx, call
+        raise error
+
+    app = new_app(hub.url, pool)
+    app.serve(registry.QUERY_JOBS, jobs)
+    async with running(app):
+        with pytest.raises(Problem, match=words) as caught:
+            await client.request(registry.QUERY_JOBS, JobsQuery(), key="acme", timeout_s=1)
+    assert caught.value.code is code
 
 
 async def test_a_crash_of_the_handler_is_an_internal_problem(hub: NatsServer, client: Client, pool: Pool) -> None:

@@ -159,6 +159,10 @@ def place_on_other_cards(made: World) -> None:
     place(made, placed(cards=[3]))
 
 
+def place_on_another_model(made: World) -> None:
+    place(made, placed(accelerator="a100"))
+
+
 def place_no_such_member(made: World) -> None:
     place(made, Placement("acme", {}))
 
@@ -207,6 +211,7 @@ ALTERATIONS: list[tuple[Callable[[World], None], str]] = [
     (alter_tier, "roll-up's tiers"),
     (place_on_another_node, "sample's node"),
     (place_on_other_cards, "sample's card"),
+    (place_on_another_model, "sample's accelerator"),
     (place_no_such_member, "sample's member"),
     (place_for_another_tenant, "placement's tenant"),
     (never_placed, "attempt that was never placed"),

@@ -239,7 +239,7 @@ def world(alter: Callable[[list[UsageRow]], list[UsageRow]] = list) -> World:
 
 def placed(**changes: object) -> Placement:
     """Where every attempt of these tests was placed, but for `changes`."""
-    member = Member(index=0, node=NODE, tier=Tier.CENTRAL, cards=[0, 1])
+    member = Member(index=0, node=NODE, tier=Tier.CENTRAL, cards=[0, 1], accelerator="h100")
     return Placement(TENANT, {0: member.model_copy(update=changes)})
 
 
