@@ -34,6 +34,7 @@ PLANS = {part: (part,) * 3 for part in PARTS} if EACH else {"all": PARTS}
 SEED = int(os.environ.get("FARSIDE_TEST_SEED", int.from_bytes(os.urandom(4), "big")))
 SETTINGS = {**TENTH, "FARSIDE_USAGE_PERIOD_S": str(WINDOW_MS // 1000), "FARSIDE_METERING_RECONCILE_S": "0.5"}
 CARDS = 24
+LOOK_S = 0.5
 NODES = (
     Node("central-1", Tier.CENTRAL, CARDS),
     Node("central-2", Tier.CENTRAL, CARDS),
@@ -105,8 +106,10 @@ async def _ended(running: Fleet, load: Load) -> None:
 
 
 async def _drained(running: Fleet) -> bool:
-    """Whether nothing is under way: nothing was, at two looks, for a message may slip from one place to another."""
-    return await _looks_drained(running) and await _looks_drained(running)
+    """Whether nothing is under way: at two looks, for at one a message may slip from a place to one seen before."""
+    drained = await _looks_drained(running)
+    await asyncio.sleep(LOOK_S)
+    return drained and await _looks_drained(running)
 
 
 async def _looks_drained(running: Fleet) -> bool:
