@@ -57,7 +57,6 @@ class Stream:
     retention: Literal["workqueue", "limits"]
     max_age_s: int
     dedup_s: float
-    storage: Literal["file", "memory"] = "file"
     newest_only: bool = False
 
 

@@ -120,14 +120,13 @@ def _pulling(durables: Iterable[tuple[str, str]], api: str) -> Iterator[Crossing
 
 
 def _reading(service: str) -> Iterator[str]:
-    """The API of a stream that a service reads without a durable; one in memory it also makes anew."""
-    streams = {message.stream.name: message.stream for message in MESSAGES if service in message.readers}
-    for name, stream in streams.items():
+    """The API of a stream that a service reads without a durable.
+
+    Never the right to make one: a stream can be made to copy others, and to publish what it takes under any subject.
+    """
+    for name in dict.fromkeys(message.stream.name for message in MESSAGES if service in message.readers):
         yield f"{JS_API}.STREAM.INFO.{name}"
         yield f"{JS_API}.DIRECT.GET.{name}"
-        if stream.storage == "memory":
-            yield f"{JS_API}.STREAM.CREATE.{name}"
-            yield f"{JS_API}.STREAM.UPDATE.{name}"
 
 
 def _api(call: str, api: str, *, streamed: bool = False) -> Crossing:

@@ -60,7 +60,7 @@ def stream_config(stream: Stream, replicas: int = 1) -> StreamConfig:
         subjects=subjects_of(stream),
         retention=RetentionPolicy.WORK_QUEUE if workqueue else RetentionPolicy.LIMITS,
         discard=DiscardPolicy.NEW if workqueue else DiscardPolicy.OLD,
-        storage=StorageType.MEMORY if stream.storage == "memory" else StorageType.FILE,
+        storage=StorageType.FILE,
         max_age=stream.max_age_s,
         max_msgs_per_subject=1 if stream.newest_only else -1,
         duplicate_window=stream.dedup_s,
@@ -166,13 +166,6 @@ async def provision(
             await _ensure_consumer(js, stream, config)
     finally:
         await close(connection)
-
-
-async def ensure_memory_streams(js: JetStreamContext) -> None:
-    """Make again the streams that a restarted server has forgotten."""
-    for stream in registry.STREAMS:
-        if stream.storage == "memory":
-            await ensure_stream(js, stream)
 
 
 async def _wait_ready(js: JetStreamContext) -> None:

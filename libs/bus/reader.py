@@ -16,14 +16,13 @@ from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 from nats.js import JetStreamContext
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
-from nats.js.errors import BadRequestError, NotFoundError
+from nats.js.errors import BadRequestError
 
 from contracts.registry import Message
 from libs.bus.codec import decode
 from libs.bus.connection import add_consumer
 from libs.bus.errors import BusError
 from libs.bus.events import Event, Invalid
-from libs.bus.provision import ensure_stream
 from libs.bus.pull import Puller, PullTarget
 from libs.bus.work import delivery_of
 from libs.kit.logs import get_logger
@@ -137,13 +136,7 @@ class Reader:
 
     async def _begin(self, queue: asyncio.Queue[Msg]) -> tuple[Puller, int]:
         """Make a consumer that goes on where the last one stopped; also how many messages wait for it."""
-        try:
-            info = await self._js.stream_info(self._stream.name)
-        except NotFoundError:
-            if self._stream.storage != "memory":
-                raise
-            await ensure_stream(self._js, self._stream)
-            info = await self._js.stream_info(self._stream.name)
+        info = await self._js.stream_info(self._stream.name)
         created: Any = info.created
         if self._created is not None and created != self._created:
             get_logger().warning("bus.stream_renewed", stream=self._stream.name)

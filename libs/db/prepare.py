@@ -7,6 +7,8 @@ from libs.db.errors import DbError
 from libs.db.pool import connect_once
 from libs.db.types import Connection
 
+_POWERS = "LOGIN NOSUPERUSER NOCREATEDB NOCREATEROLE NOREPLICATION NOBYPASSRLS"
+
 
 async def prepare_database(admin_dsn: str, passwords: Mapping[str, str]) -> None:
     """Create (or update) one login role and one schema for each service named in `passwords`.
@@ -29,7 +31,7 @@ async def _prepare_service(connection: Connection, database: str, service: str, 
     secret = await connection.fetchval("SELECT quote_literal($1)", password)
     known = await connection.fetchval("SELECT true FROM pg_roles WHERE rolname = $1", service)
     verb = "ALTER" if known else "CREATE"
-    await connection.execute(f"{verb} ROLE {role} LOGIN PASSWORD {secret}")
+    await connection.execute(f"{verb} ROLE {role} {_POWERS} PASSWORD {secret}")
     await connection.execute(f"CREATE SCHEMA IF NOT EXISTS {role} AUTHORIZATION {role}")
     await connection.execute(f"REVOKE ALL ON SCHEMA {role} FROM PUBLIC")
     await connection.execute(f"GRANT CONNECT ON DATABASE {database} TO {role}")

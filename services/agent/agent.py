@@ -1,6 +1,6 @@
 """The agent as a whole: announcement, heartbeats, one runner for each attempt, and tidying up.
 
-In: the journal and the bus. Out: `nodes.announced` once a start, heartbeats straight to the memory stream, and every
+In: the journal and the bus. Out: `nodes.announced` once a start, heartbeats straight to the stream, and every
 unfinished attempt in the hands of a runner, those of an earlier agent first of all.
 """
 

@@ -11,13 +11,11 @@ from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
 from nats.errors import Error as NatsError
-from nats.js.errors import NoStreamResponseError, NotFoundError
 from pydantic import TypeAdapter
 
 from contracts import registry
 from contracts.nodes import ClockTick, LiveAttempt
 from libs.bus import Client, Invalid, Tx
-from libs.bus.provision import ensure_memory_streams
 from libs.db import Connection
 from libs.kit.clock import boottime
 from libs.kit.ids import new_id
@@ -80,7 +78,7 @@ class Watch:
                 failures = 0
             except (NatsError, ReadingError, TimeoutError) as error:
                 get_logger().warning("watch.round_failed", error=repr(error), failures=failures + 1)
-                await self._recover(error)
+                self._forget()
                 pause_s = max(pause_s, delay(failures, RETRY_FIRST_S, RETRY_CAP_S))
                 failures += 1
             await asyncio.sleep(max(0.0, started + pause_s - loop.time()))
@@ -154,15 +152,6 @@ class Watch:
         self._clock = None
         if self._reader is not None:
             self._reader.forget()
-
-    async def _recover(self, error: Exception) -> None:
-        """Begin afresh; make the memory stream again if the hub has forgotten it."""
-        self._forget()
-        if isinstance(error, NotFoundError | NoStreamResponseError):
-            try:
-                await ensure_memory_streams(self._bus.client.js)
-            except (NatsError, TimeoutError, OSError) as again:
-                get_logger().warning("watch.provision_failed", error=repr(again))
 
 
 def _now_ms() -> int:

@@ -8,7 +8,7 @@ from nats.js.api import ConsumerConfig, DiscardPolicy, RetentionPolicy, StorageT
 from contracts import registry
 from libs.bus import BusError, Client
 from libs.bus.connection import add_consumer, add_stream, update_stream
-from libs.bus.provision import consumer_configs, ensure_memory_streams, provision, stream_config, subjects_of
+from libs.bus.provision import consumer_configs, provision, stream_config, subjects_of
 from libs.db import Pool
 from tests.bus.rig import NODES, job, new_app, record, running, submit
 from tests.servers import NatsServer
@@ -23,7 +23,7 @@ async def test_every_stream_and_durable_of_the_registry_is_there(client: Client)
         assert sorted(config.subjects or []) == sorted(subjects_of(stream))
         assert config.max_age == stream.max_age_s
         assert config.duplicate_window == pytest.approx(stream.dedup_s)
-        assert config.storage == (StorageType.MEMORY if stream.storage == "memory" else StorageType.FILE)
+        assert config.storage == StorageType.FILE
         workqueue = stream.retention == "workqueue"
         assert config.retention == (RetentionPolicy.WORK_QUEUE if workqueue else RetentionPolicy.LIMITS)
         assert config.discard == (DiscardPolicy.NEW if workqueue else DiscardPolicy.OLD)
@@ -113,15 +113,6 @@ async def _fetch_nothing(subscription: Any) -> bool:
 
 async def _advised(client: Client) -> bool:
     return (await client.js.stream_info("ADVISORIES")).state.messages >= 1
-
-
-async def test_memory_streams_are_made_again_after_a_restart(hub: NatsServer, client: Client) -> None:
-    hub.stop()
-    await until(lambda: not client.connection.is_connected)
-    hub.start()
-    await until(lambda: client.connection.is_connected)
-    await ensure_memory_streams(client.js)
-    assert (await client.js.stream_info("HEARTBEATS")).config.max_msgs_per_subject == 1
 
 
 @pytest.mark.parametrize("stream", registry.STREAMS, ids=lambda stream: stream.name)

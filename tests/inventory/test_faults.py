@@ -6,6 +6,7 @@ from pathlib import Path
 
 from contracts import registry
 from contracts.requests import BreakerRelease
+from libs.bus.provision import ensure_stream
 from tests.inventory.harness import PATIENCE_S, Process, Stage, open_stage
 from tests.servers import PostgresServer
 from tests.waiting import until
@@ -18,7 +19,7 @@ async def outage() -> None:
     await asyncio.sleep(OUTAGE_S)
 
 
-async def test_restart_of_the_hub_loses_nobody_and_makes_the_stream_again(stage: Stage) -> None:
+async def test_restart_of_the_hub_loses_nobody(stage: Stage) -> None:
     for name in ("a", "b", "c"):
         await stage.join(name)
     stage.hub.kill()
@@ -73,10 +74,12 @@ async def test_standby_takes_over_from_a_killed_leader(stage: Stage, tmp_path: P
         standby.close()
 
 
-async def test_deleted_stream_is_made_again(stage: Stage) -> None:
+async def test_deleted_stream_that_was_provisioned_again_is_read(stage: Stage) -> None:
     agent = await stage.join("a")
     await stage.join("b")
     await stage.client.js.delete_stream("HEARTBEATS")
+    await until(lambda: stage.inventory.said("watch.round_failed"), PATIENCE_S)
+    await ensure_stream(stage.client.js, registry.HEARTBEATS)
     await stage.watched(2)
     assert stage.phases() == {"graded"}
     await agent.stop()

@@ -9,7 +9,7 @@ from contracts import registry
 from contracts.deadletters import DeadReason
 from contracts.nodes import ClockTick
 from libs.bus import Client, Event, Invalid
-from libs.bus.provision import ensure_memory_streams
+from libs.bus.provision import ensure_stream
 from libs.kit.ids import new_id
 from services.inventory import heartbeats
 from services.inventory.core.model import Clock
@@ -62,8 +62,8 @@ def at(reading: Reading) -> Clock:
 async def desk() -> AsyncIterator[Desk]:
     with NatsServer() as hub:
         async with await Client.connect(hub.url, name="inventory") as client:
-            await ensure_memory_streams(client.js)
-            yield Desk(client, HeartbeatReader(client, None))
+            await ensure_stream(client.js, registry.HEARTBEATS)
+            yield Desk(client, HeartbeatReader(client))
 
 
 async def test_each_reading_has_what_came_since_the_one_before(desk: Desk) -> None:
@@ -143,7 +143,7 @@ async def test_tick_of_another_inventory_in_place_of_ours_is_an_error(desk: Desk
 async def test_stream_made_anew_is_noticed(desk: Desk) -> None:
     reading = await desk.read()
     await desk.client.js.delete_stream("HEARTBEATS")
-    await ensure_memory_streams(desk.client.js)
+    await ensure_stream(desk.client.js, registry.HEARTBEATS)
     for agent in desk.agents(5):
         await agent.beat()
     with pytest.raises(ReadingError):

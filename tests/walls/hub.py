@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import nats
 from nats.aio.client import Client as Nats
@@ -130,6 +130,11 @@ class Principal:
     heard: list[Msg] = field(default_factory=list[Msg])
 
     @property
+    def _untyped(self) -> Any:
+        """Some parameters of nats-py have no type."""
+        return self.nc
+
+    @property
     def js(self) -> JetStreamContext:
         return JetStreamContext(self.nc, timeout=ANSWER_S)
 
@@ -148,10 +153,10 @@ class Principal:
     async def take(self, more: str) -> Msg | None:
         """One message of a durable by the subject at which it is asked for more; None when there is none."""
         inbox = self.nc.new_inbox()
-        subscription = await self.nc.subscribe(inbox, max_msgs=1)
+        subscription = await self._untyped.subscribe(inbox, max_msgs=1)
         await self.say(more, ONE, reply=inbox)
         try:
-            message = await subscription.next_msg(timeout=ANSWER_S)
+            message: Msg = await subscription.next_msg(timeout=ANSWER_S)
         except NatsTimeoutError:
             return None
         return message if message.reply else None
@@ -162,7 +167,7 @@ class Principal:
         async def hear(message: Msg) -> None:
             self.heard.append(message)
 
-        await self.nc.subscribe(subject, cb=hear)
+        await self._untyped.subscribe(subject, cb=hear)
         await self.settle()
 
     async def serve(self, subject: str, answer: bytes) -> None:
@@ -172,7 +177,7 @@ class Principal:
             if request.reply:
                 await request.respond(answer)
 
-        await self.nc.subscribe(subject, cb=respond)
+        await self._untyped.subscribe(subject, cb=respond)
         await self.settle()
 
     async def settle(self) -> None:
@@ -189,7 +194,7 @@ async def principal(server: WalledServer, user: str, **options: Any) -> AsyncGen
     async def note(error: Exception) -> None:
         refused.append(str(error))
 
-    nc = await nats.connect(
+    nc: Nats = await cast("Any", nats).connect(
         server.as_(user),
         allow_reconnect=False,
         error_cb=note,

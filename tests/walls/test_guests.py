@@ -114,7 +114,8 @@ async def test_nobody_takes_or_settles_what_was_delivered_to_another(parties: Pa
     for _, name in parties.side.others_durables():
         await parties.intruder.say(f"$JS.ACK.{stream}.{name}.1.1.1.1.0", b"+TERM", reply=ANSWERS)
     await in_its_own_name(parties.intruder, parties.side.says)
-    pending = (await operator.js.consumer_info(stream, durable)).num_ack_pending
+    pending = (await operator.js.consumer_info(stream, durable)).num_ack_pending or 0
+    assert pending
     await news.ack_sync(timeout=5)
     found = await operator.js.consumer_info(stream, durable)
     assert (found.num_ack_pending, found.num_redelivered) == (pending - 1, 0)

@@ -61,7 +61,7 @@ class Timings:
 class Clock:
     """How far the heartbeat stream has been read, and how much of its time has been observed.
 
-    `stream` (empty before the first tick) tells one life of the memory stream from the next. Up to `floor_ms` nothing
+    `stream` (empty before the first tick) tells one life of the stream from the next. Up to `floor_ms` nothing
     counts as silence: heartbeats from before it may have been stored, acknowledged and gone with their stream unread.
     """
 
