@@ -46,11 +46,13 @@ _OVERLAPS = f"""
 _BESIDE = f"""
     SELECT c.place, s.window_start, s.window_end, s.share_milli
     FROM {_KEYS} JOIN unnest($8::text[]) WITH ORDINALITY AS n (node, place) USING (place)
-    JOIN samples s ON s.node = n.node AND s.card = c.card AND s.item = c.item
-      AND s.window_start < c.window_end AND s.window_end > c.window_start
-      AND s.window_start > c.window_start - {LONGEST_WINDOW}
-    WHERE (s.job_id, s.attempt, s.member) <> (c.job_id, c.attempt, c.member)
-"""  # noqa: S608 - as above
+    CROSS JOIN LATERAL (
+      SELECT s.window_start, s.window_end, s.share_milli FROM samples s
+      WHERE s.node = n.node AND s.card = c.card AND s.item = c.item
+        AND s.window_start < c.window_end AND s.window_end > c.window_start
+        AND s.window_start > c.window_start - {LONGEST_WINDOW}
+        AND (s.job_id, s.attempt, s.member) <> (c.job_id, c.attempt, c.member) OFFSET 0) AS s
+"""  # noqa: S608 - as above; OFFSET 0: each is looked up by the index, whatever is known of the table's size
 _INSERT = """
     INSERT INTO samples (job_id, attempt, member, card, item, window_start, window_end, quantity, tenant, card_uuid,
       accelerator, share_milli, tier, node, stored_at, trace, source, message_id, place, period_s, grid_start)
