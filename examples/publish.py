@@ -17,9 +17,9 @@ async def publish(url: str, schema: str, *jobs: str) -> None:
         jsonschema.validate(job, json.loads(schema))
         event = {"specversion": "1.0", "type": "io.farside.jobs.submit.v1", "source": "/examples/publish"}
         event |= {"id": job["job_id"], "subject": job["job_id"], "datacontenttype": "application/json"}
-        headers = {f"ce-{name}": value for name, value in event.items()} | {"Nats-Msg-Id": event["id"]}
+        headers = {f"ce-{name}": value for name, value in event.items()}
         subject = f"jobs.v1.submit.{job['tenant']}"
-        await connection.jetstream().publish(subject, json.dumps(job).encode(), stream="JOBS_CMD", headers=headers)
+        await connection.jetstream().publish(subject, json.dumps(job).encode(), headers=headers)
     await connection.close()
 
 
