@@ -8,6 +8,7 @@ import json
 import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import cast
 
@@ -71,7 +72,7 @@ def _stable(repo: Path, folder: str) -> list[Version]:
     for commit, tree in _trees(repo):
         for path, blob in tree.items():
             governing = tree.get(_schema_of(path))
-            if path.startswith(folder) and governing is not None and _is_stable(_schema(_blob(repo, governing))):
+            if path.startswith(folder) and governing is not None and _was_stable(repo, governing):
                 found.setdefault((path, blob), commit)
     return [Version(commit, path, _blob(repo, blob)) for (path, blob), commit in found.items()]
 
@@ -107,13 +108,15 @@ def _require_full(repo: Path) -> None:
         raise HistoryError(msg)
 
 
-_blobs: dict[str, str] = {}
-
-
+@cache
 def _blob(repo: Path, sha: str) -> str:
-    if sha not in _blobs:
-        _blobs[sha] = _git(repo, "cat-file", "blob", sha)
-    return _blobs[sha]
+    return _git(repo, "cat-file", "blob", sha)
+
+
+@cache
+def _was_stable(repo: Path, sha: str) -> bool:
+    """Whether the schema of a blob says that it is stable; commits share most blobs, so each is read once."""
+    return _is_stable(_schema(_blob(repo, sha)))
 
 
 def _schema(text: str) -> Schema:
