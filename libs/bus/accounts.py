@@ -10,6 +10,7 @@ No secret is written: passwords come from the environment of nats-server, one va
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
 from contracts import registry
 from contracts.registry import AGENT, DEADLETTERED, MESSAGES, REPLAYS, REQUESTS, SERVICES, TENANT, Key
@@ -57,6 +58,13 @@ class Guest:
 def tenant_user(name: str) -> str:
     """The user (and account) of a tenant."""
     return f"tenant-{name}"
+
+
+def tenant_of(url: str) -> str | None:
+    """The tenant as whose user an address of the bus connects, if it is one's."""
+    user = urlsplit(url).username or ""
+    name = user.removeprefix(tenant_user(""))
+    return name if name != user else None
 
 
 def node_user(name: str) -> str:

@@ -49,6 +49,7 @@ def list_(consumer: str, limit: int, stack: Path | None, *, as_json: bool) -> No
 
 async def _list(consumer: str, limit: int, stack: Path | None, *, as_json: bool) -> None:
     async with connected(stack) as session:
+        session.for_operator("reading dead letters")
         newest = (await deadletters.find_all(session.client, consumer=consumer, limit=limit))[::-1]
     if as_json:
         output.as_json({"deadletters": [as_dict(item) for item in newest]})
@@ -135,6 +136,7 @@ async def _replay(prefix: str, stack: Path | None, *, as_json: bool) -> None:
 
 
 async def _find(session: Session, prefix: str) -> Buried:
+    session.for_operator("reading dead letters")
     try:
         return await deadletters.find(session.client, prefix)
     except BusError as error:

@@ -10,6 +10,7 @@ import click
 
 from contracts.base import NAME_PATTERN
 from contracts.registry import NO_KEY
+from libs.bus.accounts import tenant_of
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -43,12 +44,18 @@ def common_with_code(function: Callable[P, T]) -> Callable[P, T]:
     return _stack(json_flag(function), "--stack")
 
 
-def _tenant(_ctx: click.Context, _parameter: click.Parameter, value: str) -> str:
+def _tenant(ctx: click.Context, parameter: click.Parameter, value: str | None) -> str:
     """The name of a tenant; what is none is refused before anything is sent."""
+    if value is None:
+        raise click.MissingParameter(ctx=ctx, param=parameter)
     if not re.fullmatch(NAME_PATTERN, value):
         msg = f"{value!r} is no tenant's name: it matches {NAME_PATTERN.strip('^$')}"
         raise click.BadParameter(msg)
     return value
+
+
+def _default_tenant() -> str | None:
+    return os.environ.get(DEFAULT_TENANT_VARIABLE) or tenant_of(os.environ.get("FARSIDE_NATS_URL", ""))
 
 
 def _tenant_or_all(ctx: click.Context, parameter: click.Parameter, value: str) -> str:
@@ -59,12 +66,12 @@ def acting_tenant(function: Callable[P, T]) -> Callable[P, T]:
     """`--tenant` for commands that do something in a tenant's name: required."""
     option = click.option(
         "--tenant",
-        envvar=DEFAULT_TENANT_VARIABLE,
-        show_envvar=True,
+        default=_default_tenant,
+        show_default=False,
         required=True,
         callback=_tenant,
         metavar="NAME",
-        help="Tenant to act for.",
+        help=f"Tenant to act for [default: {DEFAULT_TENANT_VARIABLE}, else whose FARSIDE_NATS_URL is].",
     )
     return option(function)
 
@@ -73,10 +80,10 @@ def seen_tenant(function: Callable[P, T]) -> Callable[P, T]:
     """`--tenant` for commands that read: all tenants unless one is named."""
     option = click.option(
         "--tenant",
-        default=lambda: os.environ.get(DEFAULT_TENANT_VARIABLE, NO_KEY),
+        default=lambda: _default_tenant() or NO_KEY,
         show_default=False,
         callback=_tenant_or_all,
         metavar="NAME",
-        help=f"Look at one tenant only [default: {DEFAULT_TENANT_VARIABLE}, else all].",
+        help=f"Look at one tenant only [default: {DEFAULT_TENANT_VARIABLE}, else whose FARSIDE_NATS_URL is, else all].",
     )
     return option(function)

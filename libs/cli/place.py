@@ -9,8 +9,9 @@ from typing import Any, cast
 import psutil
 from pydantic import SecretStr, ValidationError
 
+from libs.bus.accounts import GUEST_API, tenant_of
 from libs.cli.errors import FileError, UnreachableError
-from libs.kit.settings import ServiceSettings
+from libs.kit.settings import JS_API, ServiceSettings
 
 DEFAULT_DIRECTORY = "var"
 STACK_FILE = "stack.json"
@@ -24,6 +25,17 @@ class Place:
     settings: ServiceSettings
     source: str
     directory: Path | None = None
+
+    @property
+    def tenant(self) -> str | None:
+        """The tenant whose user this is; None for the operator."""
+        return tenant_of(self.settings.nats_url)
+
+    @property
+    def api(self) -> str:
+        """What the subjects of the JetStream API begin with for this user."""
+        usual = self.settings.js_api
+        return GUEST_API if self.tenant is not None and usual == JS_API else usual
 
 
 def locate(stack: Path | None) -> Place:

@@ -3,7 +3,7 @@
 import asyncio
 import os
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -30,6 +30,7 @@ T = TypeVar("T")
 
 REQUEST_TIMEOUT_S = 5.0
 CONNECT_TIMEOUT_S = 10.0
+POLL_S = 0.1
 INTERRUPTED = 130
 QUIET = "error"
 TRACES = "traces"
@@ -42,8 +43,29 @@ class Session:
     place: Place
     client: Client
 
+    @property
+    def tenant(self) -> str | None:
+        """The tenant as whose user this command is connected; None for the operator."""
+        return self.place.tenant
+
+    def for_operator(self, what: str) -> None:
+        """Raises CliError where the bus gives `what` to the operator alone."""
+        if self.tenant is not None:
+            msg = f"{what} is the operator's, and this is tenant {self.tenant} (from {self.place.source}): ask there"
+            raise CliError(msg)
+
+    def _of_tenant(self, key: str) -> None:
+        """Raises CliError for the key of another tenant than the one that is connected."""
+        if self.tenant not in {None, key}:
+            whose = "all tenants" if key == NO_KEY else f"tenant {key}"
+            msg = f"tenant {self.tenant} may not speak for {whose}: give --tenant {self.tenant}, or none"
+            raise CliError(msg)
+
     async def ask(self, request: Request[M, R], body: M, key: str = NO_KEY) -> R:
         """Send a request; CliError with the service's own words, UnreachableError when nothing answers."""
+        if registry.TENANT not in request.callers:
+            self.for_operator(request.id)
+        self._of_tenant(key)
         try:
             return await self.client.request(request, body, key=key, timeout_s=REQUEST_TIMEOUT_S)
         except Problem as problem:
@@ -71,6 +93,7 @@ class Session:
         id: str,  # noqa: A002 - the attribute's name in CloudEvents
     ) -> None:
         """Publish and wait until the stream has it; UnreachableError when it does not take it."""
+        self._of_tenant(key)
         try:
             await self.client.publish(message, body, key=key, subject=subject, actor=actor, id=id)
         except (TimeoutError, OSError, BusError, NatsError) as error:
@@ -79,7 +102,12 @@ class Session:
             raise UnreachableError(msg) from None
 
     async def next_sequence(self, message: Message[Any]) -> int:
-        """The stream sequence that the next message of this stream will have: where to begin to listen."""
+        """The stream sequence that the next message of this stream will have: where to begin to listen.
+
+        Of no use to a tenant, who reads the newest event of each kind and no stream; see `first`.
+        """
+        if self.tenant is not None:
+            return 0
         try:
             return (await self.client.js.stream_info(message.stream.name)).state.last_seq + 1
         except (NatsError, TimeoutError) as error:
@@ -94,7 +122,12 @@ class Session:
         wanted: Callable[[Event[Any]], bool],
         timeout_s: float,
     ) -> Event[Any] | None:
-        """The first event from stream sequence `since` on that is `wanted`, or None after `timeout_s`."""
+        """The first event from stream sequence `since` on that is `wanted`, or None after `timeout_s`.
+
+        For a tenant the newest of each kind that is `wanted`: one that another follows at once is not seen.
+        """
+        if self.tenant is not None:
+            return await self._newest(messages, key, wanted, timeout_s)
         try:
             async with (
                 asyncio.timeout(timeout_s),
@@ -105,6 +138,19 @@ class Session:
                         return event
         except TimeoutError:
             pass
+        return None
+
+    async def _newest(
+        self, messages: Sequence[Message[Any]], key: str, wanted: Callable[[Event[Any]], bool], timeout_s: float
+    ) -> Event[Any] | None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                while True:
+                    for message in messages:
+                        event = await self.client.last(message, key=key)
+                        if event is not None and wanted(event):
+                            return event
+                    await asyncio.sleep(POLL_S)
         return None
 
     async def job(self, name: str, tenant: str = NO_KEY) -> JobReply:
@@ -135,7 +181,7 @@ async def connected(stack: Path | None) -> AsyncGenerator[Session]:
     settings = place.settings
     try:
         client = await asyncio.wait_for(
-            Client.connect(settings.nats_url, name="cli", api=settings.js_api, creds=settings.nats_creds),
+            Client.connect(settings.nats_url, name="cli", api=place.api, creds=settings.nats_creds),
             CONNECT_TIMEOUT_S,
         )
     except (OSError, TimeoutError, BusError, NatsError) as error:

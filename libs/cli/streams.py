@@ -31,7 +31,8 @@ class Streams:
     """The streams, read for one tenant."""
 
     def __init__(self, session: Session, tenant: str, say: Say) -> None:
-        """Nothing is read before it is asked for; `say` gets the progress."""
+        """Nothing is read before it is asked for; `say` gets the progress. CliError for a tenant."""
+        session.for_operator("reading streams")
         self._session = session
         self._tenant = tenant
         self._say = say

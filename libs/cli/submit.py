@@ -115,14 +115,13 @@ async def send(session: Session, spec: JobSpec, *, wait: bool) -> JobState | Job
     if not wait:
         return None
     # The same job sent again is taken in silence; only another body under its id is answered, by a refusal.
-    wait_s = ANSWER_S if before is None else AGAIN_S
+    messages, wait_s = (ANSWERS, ANSWER_S) if before is None else (ANSWERS[1:], AGAIN_S)
     found = await session.first(
-        ANSWERS, spec.tenant, since, lambda event: answers(event.body, spec, message_id), wait_s
+        messages, spec.tenant, since, lambda event: answers(event.body, spec, message_id), wait_s
     )
-    if found is not None:
-        return found.body
-    if before is not None:
-        return before
+    answer = found.body if found is not None else before or await _before(session, spec)
+    if answer is not None:
+        return answer
     msg = (
         f"job {spec.name} ({spec.job_id}) was sent, but the scheduler gave no answer within {ANSWER_S:.0f} s: "
         f"`farside status` shows whether it is up, `farside deadletter list` whether the job could not be read"

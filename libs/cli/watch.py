@@ -16,7 +16,7 @@ from contracts.registry import Message
 from contracts.requests import Transition
 from libs.cli import options, output, words
 from libs.cli.errors import FAILED
-from libs.cli.follow import ended
+from libs.cli.follow import POLL_S, ended
 from libs.cli.manual import Manual
 from libs.cli.session import Session, connected, run
 from libs.cli.why import history_row, state_words
@@ -76,6 +76,8 @@ async def _watch(name: str, tenant: str, stack: Path | None, *, as_json: bool) -
         _begin(job, reply.transitions, as_json=as_json)
         if ended(job):
             return job
+        if session.tenant is not None:
+            return await _poll(session, job, as_json=as_json)
         sources = (Source(JOB_EVENTS, job.tenant, events_from), Source(PROGRESS, "*", progress_from))
         return await _follow(session, job, sources, as_json=as_json)
 
@@ -93,6 +95,17 @@ async def _follow(session: Session, job: JobState, sources: Sequence[Source], *,
                 _tell_progress(body, as_json=as_json)
     finally:
         await reap(tasks)
+    return job
+
+
+async def _poll(session: Session, job: JobState, *, as_json: bool) -> JobState:
+    """The states of a job for a tenant, who reads no stream: as often as it is asked for, and without the steps."""
+    while not ended(job):
+        await asyncio.sleep(POLL_S)
+        found = await session.job_state(job.job_id, job.tenant)
+        if found.version > job.version:
+            _tell_state(found, as_json=as_json)
+        job = found
     return job
 
 

@@ -57,11 +57,19 @@ async def _job_or_refusal(session: Session, job: str, tenant: str) -> JobReply |
     except UnreachableError:
         raise
     except CliError:
-        key = "*" if tenant == NO_KEY else tenant
-        for event in reversed(await session.client.history([registry.JOBS_REJECTED], key=key)):
-            if refusal_of(event.body, job):
-                return event.body
+        for refusal in await _refusals(session, tenant):
+            if refusal_of(refusal, job):
+                return refusal
         raise
+
+
+async def _refusals(session: Session, tenant: str) -> list[JobRejected]:
+    """The refusals of a tenant or of all, newest first; a tenant itself reads the newest alone."""
+    if session.tenant is not None:
+        newest = await session.client.last(registry.JOBS_REJECTED, key=session.tenant)
+        return [] if newest is None else [newest.body]
+    key = "*" if tenant == NO_KEY else tenant
+    return [event.body for event in reversed(await session.client.history([registry.JOBS_REJECTED], key=key))]
 
 
 def refusal_of(body: JobRejected, job: str) -> bool:

@@ -2,44 +2,37 @@
 
 import asyncio
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 import pytest
 
 from contracts import registry
 from contracts.requests import JobsPage, JobsQuery, StatusQuery
 from libs.bus import Call, Client, Tx
+from libs.bus.accounts import Grants, service_grants
 from libs.bus.provision import provision
 from libs.db import Connection, Pool
 from tests.bus.rig import NODES, effects, job, new_app, record, running, submit, submit_raw, take
 from tests.servers import NatsServer
 from tests.waiting import until
 
-DURABLES = {"JOBS_CMD": "scheduler-jobs-submit", "REPLAYS": "scheduler-replay"}
+GRANTS = service_grants("scheduler")
+MUTE = replace(GRANTS, publish=tuple(one for one in GRANTS.publish if one != registry.JOBS_REJECTED.subject("*")))
 
 
-def _quoted(subjects: list[str]) -> str:
+def _quoted(subjects: Iterable[str]) -> str:
     return ", ".join(f'"{subject}"' for subject in subjects)
 
 
-def users(*, events: list[str]) -> str:
-    """One account, an admin and a scheduler that may do what the registry says and no more."""
-    publish = [
-        *(f"$JS.API.CONSUMER.INFO.{stream}.{durable}" for stream, durable in DURABLES.items()),
-        *(f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{durable}" for stream, durable in DURABLES.items()),
-        *(f"$JS.ACK.{stream}.{durable}.>" for stream, durable in DURABLES.items()),
-        *(f"$JS.ACK.hub.*.{stream}.{durable}.>" for stream, durable in DURABLES.items()),
-        registry.DEADLETTERED.subject("scheduler-jobs-submit"),
-        "_INBOX.>",
-        *events,
-    ]
-    subscribe = ["_INBOX.scheduler.>", "query.v1.scheduler.>", "call.v1.scheduler.>"]
+def users(grants: Grants) -> str:
+    """One account, an admin and a scheduler that has these grants and no more."""
     return f"""
         accounts {{ A {{ jetstream: enabled, users: [
           {{ user: admin, password: "a" }}
           {{ user: scheduler, password: "s", permissions: {{
-            publish: {{ allow: [{_quoted(publish)}] }}
-            subscribe: {{ allow: [{_quoted(subscribe)}] }}
+            publish: {{ allow: [{_quoted(grants.publish)}] }}
+            subscribe: {{ allow: [{_quoted(grants.subscribe)}] }}
           }} }}
         ] }} }}
     """
@@ -47,7 +40,7 @@ def users(*, events: list[str]) -> str:
 
 @pytest.fixture
 def guarded() -> Iterator[NatsServer]:
-    with NatsServer(extra=users(events=[registry.JOBS_REJECTED.subject("*")])) as server:
+    with NatsServer(extra=users(GRANTS)) as server:
         yield server
 
 
@@ -55,7 +48,9 @@ def _as(server: NatsServer, user: str, password: str) -> str:
     return server.url.replace("nats://", f"nats://{user}:{password}@")
 
 
-async def test_pitfall_07_and_37_an_app_needs_no_more_than_its_own_subjects(guarded: NatsServer, pool: Pool) -> None:
+async def test_pitfall_07_and_37_an_app_needs_no_more_than_its_own_subjects(
+    guarded: NatsServer, pool: Pool, capsys: pytest.CaptureFixture[str]
+) -> None:
     async def jobs(tx: Tx[Connection], call: Call[JobsQuery]) -> JobsPage:
         del tx, call
         return JobsPage(jobs=[])
@@ -74,13 +69,14 @@ async def test_pitfall_07_and_37_an_app_needs_no_more_than_its_own_subjects(guar
         status = await client.request(registry.STATUS["scheduler"], StatusQuery(), key="_")
         assert status.leader
         assert await effects(pool) == ["one"]
+    assert "permissions violation" not in capsys.readouterr().err.lower()
 
 
 async def test_a_right_that_is_missing_blocks_only_its_own_rows(
     guarded: NatsServer, pool: Pool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("libs.bus.relay.PUBLISH_TIMEOUT_S", 0.5)
-    guarded.extra = users(events=[])
+    guarded.extra = users(MUTE)
     guarded.reload()
     admin = _as(guarded, "admin", "a")
     await provision(admin, NODES)
@@ -91,7 +87,7 @@ async def test_a_right_that_is_missing_blocks_only_its_own_rows(
         await until(lambda: app.paused_aggregates)
         await submit_raw(client, b"{")
         await take(client, registry.DEADLETTERED, 1)
-        guarded.extra = users(events=[registry.JOBS_REJECTED.subject("*")])
+        guarded.extra = users(GRANTS)
         guarded.reload()
         await take(client, registry.JOBS_REJECTED, 1)
         assert not task.done()

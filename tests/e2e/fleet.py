@@ -176,6 +176,13 @@ async def fleet(folder: Path, timings: dict[str, str], **options: Any) -> AsyncG
         await Client.connect(stack.config.nats_url, name="test") as client,
     ):
         yield Fleet(stack, client, await _upload(stack), folder)
+    check_rights(folder / "stack" / "logs")
+
+
+def check_rights(logs: Path) -> None:
+    """Nobody ever lacked a right on the bus: neither nats-server nor anybody refused says so."""
+    found = [line for log in logs.glob("*.log") for line in log.read_text().splitlines() if "violation" in line.lower()]
+    assert found == []
 
 
 async def _upload(stack: Stack) -> Artefact:

@@ -11,6 +11,7 @@ import pytest
 
 from contracts.registry import AGENT, SERVICES
 from deploy.local.fleet import NODES
+from tests.e2e.fleet import check_rights
 
 LIMIT_S = 240
 TRACE_ID_CHARS = 32
@@ -89,5 +90,6 @@ def test_a_training_job_survives_the_death_of_its_node(tmp_path: Path, monkeypat
     check_trace(told["trace"])
     assert plot.read_bytes().startswith(PNG)
     check_logs(kept / "stack" / "logs")
+    check_rights(kept / "stack" / "logs")
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith("farside")] == []
     assert leftovers(tmp_path) == []

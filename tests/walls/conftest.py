@@ -3,11 +3,16 @@
 import asyncio
 from collections.abc import AsyncGenerator, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
 from libs.bus.accounts import OPERATOR
 from libs.bus.provision import provision
+from libs.db import prepare_database, service_dsn
+from tests.scheduler.harness import PATIENCE_S, Process, write_tenants
+from tests.servers import PostgresServer
+from tests.waiting import until_sync
 from tests.walls.hub import (
     ACME,
     BETA,
@@ -44,6 +49,27 @@ def site(walled: WalledServer) -> Iterator[WalledLeaf]:
     """The leaf node of a site with two nodes."""
     with WalledLeaf(walled, REMOTE_1, REMOTE_2) as leaf:
         yield leaf
+
+
+@pytest.fixture(scope="module")
+def manned(
+    walled: WalledServer, postgres: PostgresServer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[WalledServer]:
+    """The hub with a scheduler at work, each behind its password."""
+    folder: Path = tmp_path_factory.mktemp("scheduler")
+    write_tenants(folder / "tenants")
+    admin = postgres.create_database()
+    asyncio.run(prepare_database(admin, {"scheduler": "p"}))
+    asyncio.run(provision(walled.as_(OPERATOR), NODES, TENANTS))
+    dsn = service_dsn(admin, "scheduler", "p")
+    scheduler = Process(walled.as_("scheduler"), dsn, folder / "tenants", folder / "scheduler.log")
+    scheduler.start()
+    try:
+        until_sync(lambda: scheduler.said("app.leading"), PATIENCE_S, "the scheduler to lead")
+        yield walled
+        assert "permissions violation" not in scheduler.log.read_text().lower()
+    finally:
+        scheduler.close()
 
 
 @pytest.fixture

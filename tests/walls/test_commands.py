@@ -3,9 +3,8 @@
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,39 +17,14 @@ from contracts.registry import Message
 from contracts.requests import JobQuery, JobsQuery, ProblemCode
 from libs.bus import Client, Problem
 from libs.bus.accounts import GUEST_API, OPERATOR, tenant_user
-from libs.bus.provision import provision
-from libs.db import prepare_database, service_dsn
 from libs.kit.ids import new_id
-from tests.scheduler.harness import Process, spec, write_tenants
-from tests.servers import PostgresServer
-from tests.waiting import until, until_sync
-from tests.walls.hub import ACME, BETA, NODES, TENANTS, WalledServer, principal
+from tests.scheduler.harness import PATIENCE_S, spec
+from tests.waiting import until
+from tests.walls.hub import ACME, BETA, WalledServer, principal
 
 pytestmark = pytest.mark.timeout(180)
 
 FLOOD_S = 0.02  # a fifth of the window of JOBS_CMD
-PATIENCE_S = 30.0
-
-
-@pytest.fixture(scope="module")
-def manned(
-    walled: WalledServer, postgres: PostgresServer, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[WalledServer]:
-    """The hub with a scheduler at work, each behind its password."""
-    folder: Path = tmp_path_factory.mktemp("scheduler")
-    write_tenants(folder / "tenants")
-    admin = postgres.create_database()
-    asyncio.run(prepare_database(admin, {"scheduler": "p"}))
-    asyncio.run(provision(walled.as_(OPERATOR), NODES, TENANTS))
-    dsn = service_dsn(admin, "scheduler", "p")
-    scheduler = Process(walled.as_("scheduler"), dsn, folder / "tenants", folder / "scheduler.log")
-    scheduler.start()
-    try:
-        until_sync(lambda: scheduler.said("app.leading"), PATIENCE_S, "the scheduler to lead")
-        yield walled
-        assert "permissions violation" not in scheduler.log.read_text().lower()
-    finally:
-        scheduler.close()
 
 
 @asynccontextmanager
