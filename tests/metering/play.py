@@ -88,15 +88,6 @@ class Node:
         Every member has the same cards, which is no matter here; more cards than a member may hold go to several.
         `card` is what the scheduler says of them.
         """
-        spec = JobSpec(
-            job_id=self.job_id,
-            tenant=self.tenant,
-            name="train",
-            kind=JobKind.TRAINING,
-            command=["x"],
-            max_runtime_s=60,
-            team="vision",
-        )
         where = node or self.name
         held = [cards[first : first + WIDTH] for first in range(0, len(cards), WIDTH)] * members
         seats = [
@@ -106,7 +97,7 @@ class Node:
         state = JobState(
             job_id=self.job_id,
             tenant=self.tenant,
-            spec=spec,
+            spec=self.spec(),
             version=attempt,
             state=JobPhase.PLACED,
             attempt=AttemptState(number=attempt, generation=1, members=seats),
@@ -122,6 +113,17 @@ class Node:
             return usage is not None and usage.job_name is not None
 
         await until(known, 20, f"attempt {attempt} to be known")
+
+    def spec(self) -> JobSpec:
+        return JobSpec(
+            job_id=self.job_id,
+            tenant=self.tenant,
+            name="train",
+            kind=JobKind.TRAINING,
+            command=["x"],
+            max_runtime_s=60,
+            team="vision",
+        )
 
     async def measure(self, *rows: UsageRow, node: str | None = None, **changes: Any) -> UsageMeasured:
         """One message with these rows, in the grid window of the first."""

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from contracts import registry
-from contracts.jobs import JobKind, JobPhase, JobSpec, JobState, Outcome
+from contracts.jobs import JobPhase, JobState, Outcome
 from contracts.usage import RowFault, UsageItem
 from tests.metering.play import PERIOD_S, WINDOW_MS, Node
 
@@ -24,18 +24,10 @@ def others(node: Node, count: int) -> list[Node]:
 
 async def finish(node: Node, at: datetime, attempts: int = 1) -> None:
     """`jobs.finished`."""
-    spec = JobSpec(
-        job_id=node.job_id,
-        tenant=node.tenant,
-        name="train",
-        kind=JobKind.TRAINING,
-        command=["x"],
-        max_runtime_s=60,
-    )
     state = JobState(
         job_id=node.job_id,
         tenant=node.tenant,
-        spec=spec,
+        spec=node.spec(),
         version=9,
         state=JobPhase.FINISHED,
         outcome=Outcome.SUCCEEDED,
