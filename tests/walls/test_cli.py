@@ -41,7 +41,7 @@ def test_a_tenant_submits_looks_and_cancels(farside: Farside) -> None:
     assert job_id in {one["job_id"] for one in listed}
     assert {one["tenant"] for one in listed} == {ACME}
     assert json.loads(farside("job", "show", job_id, "--json").stdout)["job"]["job_id"] == job_id
-    assert json.loads(farside("why", job_id, "--json").stdout)["reason"]
+    assert json.loads(farside("why", job_id, "--json").stdout)["job_id"] == job_id
     cancelled = farside("job", "cancel", job_id)
     assert cancelled.exit_code == 0, cancelled.output
     watched = farside("job", "watch", job_id, "--json")
