@@ -21,7 +21,8 @@ def accounts(nodes: tuple[str, ...], tenants: tuple[str, ...], *, leaf: bool, as
     hub.conf includes it as accounts.conf, leaf.conf as leaf_accounts.conf. It holds no secret: nats-server takes the
     password of each user from its environment, NATS_PASSWORD_SCHEDULER for scheduler, NATS_PASSWORD_NODE_CENTRAL_1
     for node-central-1; a leaf node also the address of the hub for each of its nodes, LEAF_REMOTE_NODE_REMOTE_1. A
-    password begins with a letter. After a change send SIGHUP to the server and run `farside provision`.
+    password begins with a letter. After a change send SIGHUP to the server, twice for what is new, and run
+    `farside provision`; docs/security.md has the steps.
 
     Example:
       farside accounts --node central-1 --node remote-1 --tenant acme > accounts.conf
