@@ -28,6 +28,7 @@ from libs.bus.events import Call, Event, Invalid
 from libs.bus.gate import Gate, Health
 from libs.bus.gauges import Gauges
 from libs.bus.ledger import Ledger, Tx
+from libs.bus.publisher import Publisher
 from libs.bus.relay import Relay
 from libs.bus.serving import Counter
 from libs.bus.taking import Taker
@@ -263,7 +264,9 @@ class App(Generic[C]):
     async def _start(self, tasks: list[asyncio.Task[None]]) -> None:
         connection: Connection = await self.broker.connect()  # pyright: ignore[reportAssignmentType]
         self._client = Client(connection, self._address, self.ledger.source, self._clock)
-        self._relay = Relay(self.ledger, connection, self._client.js, self._health, service=self.name)
+        publisher = Publisher(connection, f"{self._address.inbox_prefix}.acks")
+        await publisher.open()
+        self._relay = Relay(self.ledger, connection, publisher, self._health, service=self.name)
         self.ledger.on_commit = self._relay.wake
         loops = [self._lead, self._prune, lambda: self._watch_connection(connection)]
         if self._settings.metrics_port is not None:

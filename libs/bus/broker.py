@@ -19,6 +19,11 @@ from libs.bus.tracing import Traced
 Entry = Callable[..., Awaitable[Any]]
 
 
+async def _undecoded(message: Any) -> None:
+    """Bodies are decoded once, by the codec; FastStream would decode each once more, for nobody."""
+    del message
+
+
 class Broker(NatsBroker):
     """Never declares a stream, never acks by itself, never publishes; see libs.bus.subscribers."""
 
@@ -63,7 +68,7 @@ class Broker(NatsBroker):
         kind = CallSubscriber if not tap.durable else BatchSubscriber if tap.batch > 1 else EachSubscriber
         subscriber = kind(config, specification, calls, tap=tap)
         cast("Any", Registrator).subscriber(self, subscriber)
-        cast("Any", subscriber)(entry)
+        cast("Any", subscriber)(entry, decoder=_undecoded)
 
     def describe(self, title: str, version: str) -> str:
         """FastStream's AsyncAPI document of what is taken, as JSON."""

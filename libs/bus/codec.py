@@ -30,6 +30,7 @@ SHORTEST_DEDUP_S = 1.0  # where outsiders publish the window is shorter, and an 
 CONTENT_TYPE = "content-type"
 MAX_DETAIL_CHARS = 2000
 _SAFE = "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) not in '"%')
+_PLAIN = re.compile(r"[!#$&-~]*")  # all of _SAFE: what is the same encoded and decoded
 _KEY = {
     Key.TENANT: re.compile(r"[a-z0-9-]{1,63}"),
     Key.NODE: re.compile(r"[a-z0-9-]{1,63}"),
@@ -49,12 +50,12 @@ class _BadError(Exception):
 
 def encode_value(value: str) -> str:
     """Percent-encode an attribute's value as the CloudEvents bindings ask: once, all but printable ASCII."""
-    return quote(value, safe=_SAFE)
+    return value if _PLAIN.fullmatch(value) else quote(value, safe=_SAFE)
 
 
 def decode_value(value: str) -> str:
     """Undo `encode_value`; raises UnicodeError for what is no UTF-8."""
-    return unquote_to_bytes(value).decode("utf-8")
+    return value if _PLAIN.fullmatch(value) else unquote_to_bytes(value).decode("utf-8")
 
 
 def valid_key(kind: Key, key: str) -> bool:

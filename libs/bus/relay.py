@@ -1,19 +1,20 @@
 """The relay: publishes the outbox, and nothing else of a service publishes.
 
 Woken by commits in this process, polling every 100 ms besides. Pipelined across aggregates, one message in flight per
-aggregate, so that the order within an aggregate is kept. A row is marked after its PubAck; what timed out is published
-again under the same Nats-Msg-Id. Failures of the transport never count; what the server refuses for good is parked.
+aggregate, so that the order within an aggregate is kept: rows read become one chain for each aggregate, MAX_IN_FLIGHT
+workers take a chain each, and an aggregate is read again once all that went out of it is marked. A row is marked after
+its PubAck; what timed out is published again under the same Nats-Msg-Id. Failures of the transport never count; what
+the server refuses for good is parked.
 """
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from nats.errors import Error as NatsError
 from nats.errors import MaxPayloadError
-from nats.js import JetStreamContext
 from nats.js.errors import BadRequestError
 
 from libs.bus import tracing
@@ -21,6 +22,7 @@ from libs.bus.connection import Connection
 from libs.bus.gate import Health
 from libs.bus.ledger import Ledger
 from libs.bus.outbox import OutboxRow
+from libs.bus.publisher import LostError, Publisher
 from libs.kit.logs import get_logger
 from libs.kit.retry import delay, delays
 from libs.kit.tasks import reap
@@ -28,7 +30,6 @@ from libs.kit.tasks import reap
 POLL_S = 0.1
 BATCH_ROWS = 512
 MAX_IN_FLIGHT = 128
-MAX_AGGREGATES = 2048
 PUBLISH_TIMEOUT_S = 5.0
 RETRY_FIRST_S = 0.1
 RETRY_CAP_S = 2.0
@@ -43,31 +44,40 @@ class _Pause:
 
 
 class Marker:
-    """Marks rows as published, many in one statement: whoever comes while one runs goes with the next."""
+    """Marks rows as published, many in one statement: whatever comes while one runs goes with the next.
 
-    def __init__(self, ledger: Ledger[Any], health: Health) -> None:
+    `settled` is told of the aggregates that were left since, when all that was published of them is marked.
+    """
+
+    def __init__(self, ledger: Ledger[Any], health: Health, settled: Callable[[list[str]], None]) -> None:
         self._ledger = ledger
         self._health = health
+        self._settled = settled
         self._numbers: list[int] = []
-        self._next: asyncio.Future[None] | None = None
+        self._left: list[str] = []
         self._task: asyncio.Task[None] | None = None
 
-    async def mark(self, number: int) -> None:
-        """Return once the row is marked, however long the store is away."""
+    def mark(self, number: int) -> None:
+        """Have a row marked soon, however long the store is away."""
         self._numbers.append(number)
-        if self._next is None:
-            self._next = asyncio.get_running_loop().create_future()
-        future = self._next
+        self._start()
+
+    def leave(self, aggregate: str) -> None:
+        """Nothing more of `aggregate` is published for now."""
+        self._left.append(aggregate)
+        self._start()
+
+    def _start(self) -> None:
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._run())
-        await asyncio.shield(future)
 
     async def _run(self) -> None:
-        while self._next is not None:
+        while self._numbers or self._left:
             numbers, self._numbers = self._numbers, []
-            future, self._next = self._next, None
-            await self._store(numbers)
-            future.set_result(None)
+            left, self._left = self._left, []
+            if numbers:
+                await self._store(numbers)
+            self._settled(left)
 
     async def _store(self, numbers: list[int]) -> None:
         for delay_s in delays(RETRY_FIRST_S, RETRY_CAP_S):
@@ -80,28 +90,27 @@ class Marker:
             else:
                 return
 
-    def stop(self) -> None:
+    async def stop(self) -> None:
         """Give up; unmarked rows will be published again under their old ids."""
         if self._task is not None:
-            self._task.cancel()
+            await reap([self._task])
 
 
 class Relay:
     """Runs while this process is the one of its service that publishes."""
 
     def __init__(
-        self, ledger: Ledger[Any], connection: Connection, js: JetStreamContext, health: Health, *, service: str
+        self, ledger: Ledger[Any], connection: Connection, publisher: Publisher, health: Health, *, service: str
     ) -> None:
         self._ledger = ledger
         self._connection = connection
-        self._js = js
+        self._publisher = publisher
         self._health = health
         self._service = service
-        self._marker = Marker(ledger, health)
+        self._marker = Marker(ledger, health, self._settled)
         self._woken = asyncio.Event()
-        self._slots = asyncio.Semaphore(MAX_IN_FLIGHT)
-        self._chains: dict[str, asyncio.Task[None]] = {}
-        self._publishes: set[asyncio.Task[Any]] = set()
+        self._chains: asyncio.Queue[list[OutboxRow]] = asyncio.Queue()
+        self._busy: set[str] = set()
         self._pauses: dict[str, _Pause] = {}
         self._failures = 0
 
@@ -117,23 +126,25 @@ class Relay:
     def reconnected(self) -> None:
         """Acks of what is in flight will not come any more: publish it again now."""
         self._pauses.clear()
-        for publish in self._publishes:
-            publish.cancel()
+        self._publisher.reconnected()
         self.wake()
 
     async def run(self) -> None:
         """Publish until cancelled; when the store or the bus is away, wait for it."""
+        self._chains, self._busy = asyncio.Queue(), set()
+        self._marker = Marker(self._ledger, self._health, self._settled)
+        workers = [asyncio.create_task(self._work()) for _ in range(MAX_IN_FLIGHT)]
         try:
             while True:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(POLL_S):
                         await self._woken.wait()
                 self._woken.clear()
-                if self._connection.is_connected and len(self._chains) < MAX_AGGREGATES:
+                if self._connection.is_connected and self._chains.qsize() < MAX_IN_FLIGHT:
                     await self._round()
         finally:
-            await reap(list(self._chains.values()))
-            self._marker.stop()
+            await reap(workers)
+            await self._marker.stop()
 
     async def drain(self, timeout_s: float) -> None:
         """Wait, at most `timeout_s`, until the outbox is published; what is left goes out after the next start."""
@@ -151,10 +162,11 @@ class Relay:
             return False
 
     async def _round(self) -> None:
+        """Read rows and hand them to the workers."""
         now = asyncio.get_running_loop().time()
         resting = [aggregate for aggregate, pause in self._pauses.items() if pause.until > now]
         try:
-            rows = await self._ledger.waiting(BATCH_ROWS, [*self._chains, *resting])
+            rows = await self._ledger.waiting(BATCH_ROWS, [*self._busy, *resting])
         except Exception as error:  # noqa: BLE001 - judged
             self._failures += 1
             await self._health.judge(error, self._ledger.is_transient(error), self._failures)
@@ -165,56 +177,56 @@ class Relay:
         by_aggregate: dict[str, list[OutboxRow]] = {}
         for row in rows:
             by_aggregate.setdefault(row.aggregate, []).append(row)
-        for aggregate, chain in by_aggregate.items():
-            self._chains[aggregate] = asyncio.create_task(self._publish_chain(aggregate, chain))
-        if len(rows) == BATCH_ROWS:
-            self.wake()
+        self._busy.update(by_aggregate)
+        for chain in by_aggregate.values():
+            self._chains.put_nowait(chain)
 
-    async def _publish_chain(self, aggregate: str, rows: Sequence[OutboxRow]) -> None:
-        """Publish the rows of one aggregate in their order; stop at the first that must wait."""
-        try:
-            for row in rows:
-                async with self._slots:
-                    published = await self._publish(row)
-                if not published:
+    def _settled(self, aggregates: list[str]) -> None:
+        """What was committed of these meanwhile, and more where there is more, can be read now."""
+        self._busy.difference_update(aggregates)
+        self.wake()
+
+    async def _work(self) -> None:
+        """Publish one chain after another; stop each at the first row that must wait."""
+        while True:
+            chain = await self._chains.get()
+            for row in chain:
+                if not await self._publish(row):
                     break
-        finally:
-            del self._chains[aggregate]
-            self.wake()
+            self._marker.leave(chain[0].aggregate)
 
     async def _publish(self, row: OutboxRow) -> bool:
-        """Publish and mark one row; False when it must be tried again later."""
+        """Publish one row; False when it must be tried again later."""
         assert row.number is not None, "rows to publish come from the ledger"
-        publish = asyncio.create_task(self._send(row))
-        self._publishes.add(publish)
-        publish.add_done_callback(self._publishes.discard)
         try:
-            await asyncio.wait([publish])
-        finally:
-            publish.cancel()
-        error = asyncio.CancelledError("reconnected") if publish.cancelled() else publish.exception()
-        match error:
-            case None:
-                self._pauses.pop(row.aggregate, None)
-                await self._marker.mark(row.number)
-                return True
-            case BadRequestError() | MaxPayloadError():
-                get_logger().error("relay.parked", app=self._service, subject=row.subject, id=row.id, reason=str(error))
-                await self._ledger.park(row.number, str(error))
-                return True
-            case _:
-                self._rest(row, error)
-                return False
+            await self._send(row)
+        except (BadRequestError, MaxPayloadError) as error:
+            get_logger().error("relay.parked", app=self._service, subject=row.subject, id=row.id, reason=str(error))
+            return await self._park(row, row.number, str(error))
+        except Exception as error:  # noqa: BLE001 - whatever it is, the row waits
+            self._rest(row, error)
+            return False
+        self._pauses.pop(row.aggregate, None)
+        self._marker.mark(row.number)
+        return True
+
+    async def _park(self, row: OutboxRow, number: int, reason: str) -> bool:
+        try:
+            await self._ledger.park(number, reason)
+        except Exception as error:  # noqa: BLE001 - it is refused, and parked, the next time
+            self._rest(row, error)
+            return False
+        return True
 
     async def _send(self, row: OutboxRow) -> None:
         with tracing.publishing(row) as headers:
-            ack = await self._js.publish(
-                row.subject, row.data, timeout=PUBLISH_TIMEOUT_S, stream=row.stream, headers=dict(headers)
+            ack = await self._publisher.publish(
+                row.subject, row.data, headers, stream=row.stream, timeout_s=PUBLISH_TIMEOUT_S
             )
             tracing.stored(ack.seq, duplicate=bool(ack.duplicate))
 
-    def _rest(self, row: OutboxRow, error: BaseException) -> None:
-        if isinstance(error, asyncio.CancelledError):
+    def _rest(self, row: OutboxRow, error: Exception) -> None:
+        if isinstance(error, LostError):
             return
         previous = self._pauses.get(row.aggregate)
         failures = 1 if previous is None else previous.failures + 1

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from nats.js.api import PubAck
 
 from contracts import registry
 from contracts.base import MAX_BODY_BYTES
@@ -12,6 +13,7 @@ from contracts.requests import StatusQuery
 from libs.bus import Client, OutboxCounts, PgLedger, SqliteLedger, TooLarge
 from libs.bus.codec import Envelope
 from libs.bus.outbox import OutboxRow, make_row
+from libs.bus.publisher import Publisher
 from libs.db import Pool
 from libs.kit.ids import new_id
 from libs.telemetry import context
@@ -47,23 +49,21 @@ async def test_pitfall_26_one_message_of_an_aggregate_is_in_flight_and_many_aggr
     flying: dict[str, int] = {}
     most: dict[str, int] = {}
     together = 0
+    publish = Publisher.publish
+
+    async def watched(self: Publisher, subject: str, data: bytes, headers: dict[str, str], **more: Any) -> PubAck:
+        nonlocal together
+        aggregate = headers["ce-subject"]
+        flying[aggregate] = flying.get(aggregate, 0) + 1
+        most[aggregate] = max(most.get(aggregate, 0), flying[aggregate])
+        together = max(together, sum(flying.values()))
+        try:
+            return await publish(self, subject, data, headers, **more)
+        finally:
+            flying[aggregate] -= 1
+
+    monkeypatch.setattr(Publisher, "publish", watched)
     async with running(app):
-        js = app.client.js
-        publish = js.publish
-
-        async def watched(subject: str, *args: object, **kwargs: object) -> object:
-            nonlocal together
-            headers: dict[str, str] = kwargs["headers"]  # pyright: ignore[reportAssignmentType]
-            aggregate = headers["ce-subject"]
-            flying[aggregate] = flying.get(aggregate, 0) + 1
-            most[aggregate] = max(most.get(aggregate, 0), flying[aggregate])
-            together = max(together, sum(flying.values()))
-            try:
-                return await publish(subject, *args, **kwargs)  # pyright: ignore[reportArgumentType]
-            finally:
-                flying[aggregate] -= 1
-
-        monkeypatch.setattr(js, "publish", watched)
         async with app.transaction() as tx:
             for number in range(100):
                 say(tx, str(number), aggregate=f"a{number % 10}", sequence=number)
