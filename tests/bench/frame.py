@@ -46,13 +46,13 @@ class Case:
         peers = {name: median(values) for name, values in self.peers.items()}
         return {
             "what": self.what,
-            "value": _short(median(self.values)),
+            "value": short(median(self.values)),
             "unit": self.unit,
-            "peers": {name: _short(value) for name, value in peers.items()},
+            "peers": {name: short(value) for name, value in peers.items()},
             "limit": self.limit,
             "ratio": self._ratio(peers),
             "ratio_to": self.ratio_to,
-            "spread": [_short(min(self.values)), _short(max(self.values))],
+            "spread": [short(min(self.values)), short(max(self.values))],
             **self.more,
         }
 
@@ -62,7 +62,7 @@ class Case:
         other = self.limit if self.ratio_to == "limit" else peers[self.ratio_to]
         assert other is not None, f"the case is compared with a limit and has none: {self.what}"
         value = median(self.values)
-        return _short(other / value if self.lower_is_better else value / other)
+        return short(other / value if self.lower_is_better else value / other)
 
 
 async def interleaved(measures: Mapping[str, Measure], rounds: int) -> dict[str, list[float]]:
@@ -113,5 +113,6 @@ def _cpu() -> str:
     return next(named, platform.processor() or platform.machine())
 
 
-def _short(value: float) -> float:
+def short(value: float) -> float:
+    """As many digits as mean something."""
     return float(f"{value:.{DIGITS}g}")

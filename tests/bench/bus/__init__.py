@@ -8,11 +8,12 @@ messages. `lat1`, `lat50` and `lat200` are times on the real scheduler and inven
 import tempfile
 from pathlib import Path
 
-from tests.bench.bus import rates
+from tests.bench.bus import latency, rates
 from tests.bench.frame import Case
 
 
 async def run(*, quick: bool) -> dict[str, Case]:
     """Every case, on servers of its own that are gone afterwards."""
     with tempfile.TemporaryDirectory(prefix="farside-bench-") as folder:
-        return await rates.run(Path(folder), rates.QUICK if quick else rates.FULL)
+        cases = await rates.run(Path(folder), rates.QUICK if quick else rates.FULL)
+        return cases | await latency.run(Path(folder), latency.QUICK if quick else latency.FULL)

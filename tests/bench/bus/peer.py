@@ -32,7 +32,7 @@ async def main(what: str, count: int, warm: int) -> float:
     """Messages a second."""
     settings = ServiceSettings()
     connection = await connect(Address(settings.nats_url, "bench", settings.nats_creds), Callbacks())
-    js = jetstream(connection, None)
+    js = jetstream(connection)
     if what == "publish":
         rows = [said() for _ in range(warm + count)]
         await publish(js, rows[:warm])

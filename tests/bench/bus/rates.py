@@ -99,7 +99,8 @@ class Rig:
         return await self._peer("publish", count)
 
     async def _peer(self, what: str, count: int) -> float:
-        return await ask("tests.bench.bus.peer", what, str(count), str(self._warm), env=self._env, log=self._log)
+        env = {**self._env, "FARSIDE_NATS_URL": self._config.nats_url}
+        return await ask("tests.bench.bus.peer", what, str(count), str(self._warm), env=env, log=self._log)
 
     async def farside(self, case: str, message: Message[Model], count: int) -> float:
         """A service takes messages, from an empty schema on."""
