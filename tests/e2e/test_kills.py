@@ -89,10 +89,12 @@ async def _campaign(running: Fleet, load: Load, kills: Kills) -> None:
     await kills.return_spare()
     with suppress(TimeoutError):  # which jobs have not ended is told with their stories
         await _ended(running, load)
-    await until(lambda: _drained(running), LIMIT_S, "every outbox and every durable to be empty")
+    await _quiet(running)
     await until(lambda: _settled(running), LIMIT_S, "metering to have heard that no cards are held")
     await kills.nth(registry.ALERTS_RESOLVED, registry.NO_KEY)
     await kills.close()
+    await kills.nth(registry.INVOICES_ISSUED, TENANT, len(kills.closings))
+    await _quiet(running)
 
 
 async def _ended(running: Fleet, load: Load) -> None:
@@ -103,6 +105,10 @@ async def _ended(running: Fleet, load: Load) -> None:
             missing.discard(event.body.job_id)
             if not missing:
                 return
+
+
+async def _quiet(running: Fleet) -> None:
+    await until(lambda: _drained(running), LIMIT_S, "every outbox and every durable to be empty")
 
 
 async def _drained(running: Fleet) -> bool:
@@ -150,9 +156,7 @@ async def _nothing_is_left(running: Fleet, kills: Kills) -> None:
 
 async def _all_is_billed(running: Fleet, kills: Kills) -> None:
     """Every sample is in exactly one invoice, and each invoice is proved from what was measured."""
-    invoices = [
-        await until(lambda each=each: _invoice(running, each), LIMIT_S, "its invoice") for each in kills.closings
-    ]
+    invoices = [await _invoice(running, close_id) for close_id in kills.closings]
     measured = await usages(running)
     assert sum(invoice.samples for invoice in invoices) == sum(attempt.samples for attempt in measured)
     async with connected(running.stack.directory) as session:
@@ -162,7 +166,8 @@ async def _all_is_billed(running: Fleet, kills: Kills) -> None:
             assert proof.recomputed_total_micro == invoice.total_micro
 
 
-async def _invoice(running: Fleet, close_id: str) -> Invoice | None:
+async def _invoice(running: Fleet, close_id: str) -> Invoice:
     query = InvoicesQuery(close_id=close_id)
     page: InvoicesPage = await running.client.request(registry.QUERY_INVOICES, query, key=TENANT, timeout_s=20)
-    return page.invoices[0] if page.invoices else None
+    [invoice] = page.invoices
+    return invoice
