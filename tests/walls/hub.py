@@ -93,7 +93,7 @@ class WalledLeaf(WalledServer):
 
     def __init__(self, hub: WalledServer, *nodes: str) -> None:
         self.nodes = nodes
-        self._hub = hub
+        self.hub = hub
         super().__init__()
 
     def users(self) -> Iterable[str]:
@@ -104,7 +104,7 @@ class WalledLeaf(WalledServer):
 
     def remote(self, user: str) -> str:
         """How the leaf node comes to the hub for one of its nodes."""
-        return f"nats-leaf://{user}:{self._hub.passwords[user]}@127.0.0.1:{self._hub.leaf_port}"
+        return f"nats-leaf://{user}:{self.hub.passwords[user]}@127.0.0.1:{self.hub.leaf_port}"
 
     def variables(self) -> Mapping[str, str]:
         remotes = {variable(REMOTE, user): f'"{self.remote(user)}"' for user in self.passwords}
@@ -194,14 +194,8 @@ async def principal(server: WalledServer, user: str, **options: Any) -> AsyncGen
     async def note(error: Exception) -> None:
         refused.append(str(error))
 
-    nc: Nats = await cast("Any", nats).connect(
-        server.as_(user),
-        allow_reconnect=False,
-        error_cb=note,
-        connect_timeout=10,
-        inbox_prefix=f"_INBOX.{user}",
-        **options,
-    )
+    settings = {"inbox_prefix": f"_INBOX.{user}", "allow_reconnect": False, "connect_timeout": 10, **options}
+    nc: Nats = await cast("Any", nats).connect(server.as_(user), error_cb=note, **settings)
     try:
         yield Principal(user, nc, refused)
     finally:
@@ -228,14 +222,17 @@ class Line:
 
 
 @asynccontextmanager
-async def line(server: WalledServer, user: str, password: str | None = None) -> AsyncGenerator[Line]:
-    """Connect and name oneself; the server has not answered yet."""
+async def line(
+    server: WalledServer, user: str, password: str | None = None, *, words: dict[str, str] | None = None
+) -> AsyncGenerator[Line]:
+    """Connect and name oneself, or say other `words`; the server has not answered yet."""
     reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
     try:
         await reader.readline()
         word = server.passwords[user] if password is None else password
-        words = {"user": user, "pass": word, "verbose": False, "pedantic": False, "headers": True, "protocol": 1}
-        writer.write(b"CONNECT %s\r\nPING\r\n" % json.dumps(words).encode())
+        who = {"user": user, "pass": word} if words is None else words
+        said = json.dumps({**who, "verbose": False, "pedantic": False, "headers": True, "protocol": 1})
+        writer.write(b"CONNECT %s\r\nPING\r\n" % said.encode())
         yield Line(reader, writer)
     finally:
         writer.close()

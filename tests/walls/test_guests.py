@@ -226,6 +226,35 @@ async def test_a_password_opens_one_account(parties: Parties, walled: WalledServ
         assert b"PONG" in await honest.told(b"PONG")
 
 
+async def test_no_client_library_is_needed_to_be_refused(parties: Parties, walled: WalledServer) -> None:
+    """Words of the protocol that no client library would say."""
+    mine, theirs = parties.side.user, parties.other.user
+    for words in ({}, {"user": theirs}, {"user": OPERATOR, "pass": ""}, {"auth_token": walled.passwords[mine]}):
+        async with line(walled, mine, words=words) as nameless:
+            assert b"Authorization Violation" in await nameless.told(b"-ERR")
+    for word in ("LMSG jobs.v1.submit.beta 2\r\nhi", "RMSG FARSIDE jobs.v1.submit.beta 2\r\nhi", "A+ FARSIDE", "LS+ >"):
+        async with line(walled, mine) as server_like:
+            server_like.writer.write(f"{word}\r\n".encode())
+            assert b"Unknown Protocol Operation" in await server_like.told(b"-ERR")
+    async with line(walled, mine) as turncoat:
+        again = {"user": theirs, "pass": walled.passwords[mine], "account": theirs}
+        turncoat.writer.write(b"CONNECT %s\r\n" % json.dumps(again).encode())
+        turncoat.writer.write(b"SUB %s 1\r\nPING\r\n" % parties.other.says.encode())
+        assert b"MSG" not in await turncoat.told(b"-ERR")
+
+
+async def test_wildcards_are_no_subjects_to_speak_on(parties: Parties, operator: Principal) -> None:
+    await operator.listen(">")
+    before = await stored(operator)
+    stem = parties.other.says.rpartition(".")[0]
+    for subject in (f"{stem}.*", f"{stem}.>", ">", "*.>", f"{stem}.{parties.other.name}.x", stem):
+        await parties.intruder.say(subject, MARK, reply=ANSWERS)
+    await in_its_own_name(parties.intruder, parties.side.says)
+    await operator.settle()
+    assert {one.subject for one in await stored(operator) - before} == {parties.side.says}
+    assert [message.subject for message in operator.heard if message.data == MARK] == []
+
+
 async def test_the_newest_of_its_own_is_all_that_the_api_gives(parties: Parties, operator: Principal) -> None:
     """The API takes the subject out of its own: whatever the body asks for."""
     await in_its_own_name(operator, parties.side.news, OWN)

@@ -3,8 +3,10 @@
 import pytest
 from typing_extensions import override
 
+from contracts import registry
+from libs.bus.accounts import tenant_user
 from tests.waiting import until
-from tests.walls.hub import REMOTE_1, REMOTE_2, Principal, WalledLeaf, WalledServer, principal, stored
+from tests.walls.hub import ACME, REMOTE_1, REMOTE_2, Principal, WalledLeaf, WalledServer, principal, stored
 from tests.walls.world import node
 
 pytestmark = pytest.mark.timeout(60)
@@ -28,6 +30,22 @@ class Guessing(WalledLeaf):
         return super().remote(user).replace(f"p-{OTHER.user}", f"p-{ONE_NODE.user}")
 
 
+class Nameless(WalledLeaf):
+    """A leaf node without any password."""
+
+    @override
+    def remote(self, user: str) -> str:
+        return f"nats-leaf://127.0.0.1:{self.hub.leaf_port}"
+
+
+class AsAService(WalledLeaf):
+    """A leaf node that came by the password of a service: what it passes on is in the account of the streams."""
+
+    @override
+    def remote(self, user: str) -> str:
+        return f"nats-leaf://billing:{self.hub.passwords['billing']}@127.0.0.1:{self.hub.leaf_port}"
+
+
 async def test_a_site_that_lies_about_its_nodes_speaks_for_the_one_it_has_the_password_of(
     walled: WalledServer, operator: Principal
 ) -> None:
@@ -43,9 +61,12 @@ async def test_a_site_that_lies_about_its_nodes_speaks_for_the_one_it_has_the_pa
             assert {one.subject for one in await stored(operator) - before} == {ONE_NODE.says}
 
 
-async def test_a_site_without_the_password_of_a_node_is_not_let_in(walled: WalledServer, operator: Principal) -> None:
+@pytest.mark.parametrize("kind", [Guessing, Nameless])
+async def test_a_site_without_the_password_of_a_node_is_not_let_in(
+    walled: WalledServer, operator: Principal, kind: type[WalledLeaf]
+) -> None:
     before = await stored(operator)
-    with Guessing(walled, REMOTE_2) as leaf, WalledLeaf(walled, REMOTE_1) as honest:
+    with kind(walled, REMOTE_2) as leaf, WalledLeaf(walled, REMOTE_1) as honest:
         async with principal(leaf, OTHER.user) as guesser, principal(honest, ONE_NODE.user) as agent:
             await until(lambda: "Authorization Violation" in leaf.log.read_text(), 10, "the hub to refuse")
             await guesser.say(OTHER.says, b"a guess")
@@ -57,6 +78,29 @@ async def test_an_agent_may_move_from_its_site_to_the_hub(walled: WalledServer, 
     async with principal(site, ONE_NODE.user) as there, principal(walled, ONE_NODE.user) as here:
         await until(lambda: _said(there, ONE_NODE.says), 10)
         await until(lambda: _said(here, ONE_NODE.says), 10)
+
+
+async def test_a_service_gets_no_further_by_way_of_a_leaf_node(walled: WalledServer, operator: Principal) -> None:
+    own, other = registry.INVOICES_ISSUED.subject(ACME), registry.JOBS_ACCEPTED.subject(ACME)
+    with AsAService(walled, REMOTE_2) as leaf:
+        async with (
+            principal(leaf, OTHER.user, inbox_prefix="_INBOX.billing") as spy,
+            principal(walled, tenant_user(ACME)) as victim,
+        ):
+            await until(lambda: _said(spy, own), 10, "the leaf node to be connected")
+            await spy.listen(">")
+            await spy.listen("jobs.v1.submit.*")
+            await spy.listen("$JS.ACK.>")
+            assert await _said(spy, own)
+            before = await stored(operator)
+            await spy.say(other, b"forged")
+            await spy.say("$JS.API.STREAM.PURGE.JOBS_CMD", reply="x")
+            assert await _said(victim, registry.JOBS_SUBMIT.subject(ACME))
+            assert await _said(spy, own)
+            gained = await stored(operator) - before
+            assert {one.subject for one in gained} == {own, registry.JOBS_SUBMIT.subject(ACME)}
+            heard = {message.subject for message in spy.heard if message.data != b"forged"}
+            assert {subject for subject in heard if subject.startswith("jobs.")} == set()
 
 
 async def _said(party: Principal, subject: str) -> bool:
