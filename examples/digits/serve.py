@@ -61,11 +61,13 @@ def main() -> None:
         images: NDArray[np.float64] = np.load(folder / "train_images.npy")
         labels: NDArray[np.int64] = np.load(folder / "train_labels.npy")
         means = mean_images(images, labels)
-        server = ThreadingHTTPServer(("127.0.0.1", 0), handler(means))
+        # Where the members meet is an address of this node, with a port kept free for the job.
+        host, _, port = (job.rendezvous or "127.0.0.1:0").rpartition(":")
+        server = ThreadingHTTPServer((host, int(port)), handler(means))
         stop = threading.Event()
         signal.signal(signal.SIGTERM, lambda _number, _frame: stop.set())
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        endpoint = f"http://127.0.0.1:{server.server_port}/predict"
+        endpoint = f"http://{host}:{server.server_port}/predict"
         print(f"serving at {endpoint}", flush=True)
         job.ready(endpoint)
         stop.wait()
