@@ -17,7 +17,7 @@ JsonMap = Mapping[str, object]
 
 MAX_DEPTH = 64
 FREE = frozenset({"$schema", "$id", "$comment", "$defs", "title", "description", "examples", "deprecated", "x-farside"})
-FIXED_FACTS = ("type", "kind", "subject", "verb")
+FIXED_FACTS = ("type", "kind", "subject", "verb", "header")
 
 _ABSENT = object()
 

@@ -78,7 +78,8 @@ class Consumer:
 class Message(Generic[M]):
     """One message of the language, version 1.
 
-    `producers` may publish it; the first is the owner. `readers` read it without a durable (tools and tenants).
+    `producers` may publish it; the first is the owner. `readers` read it without a durable (tools and tenants). A row
+    may be born with status `draft`: nothing is promised of its schema until a commit in which it is stable.
     """
 
     domain: str
@@ -90,7 +91,7 @@ class Message(Generic[M]):
     producers: tuple[str, ...]
     consumers: tuple[Consumer, ...] = ()
     readers: tuple[str, ...] = ()
-    status: Literal["draft", "stable"] = "draft"
+    status: Literal["draft", "stable"] = "stable"
     version: int = 1
 
     @property
@@ -124,7 +125,7 @@ class Request(Generic[M, R]):
     model: type[M]
     reply: type[R]
     callers: tuple[str, ...]
-    status: Literal["draft", "stable"] = "draft"
+    status: Literal["draft", "stable"] = "stable"
 
     @property
     def id(self) -> str:

@@ -74,5 +74,5 @@ def all_schemas() -> dict[str, JsonObject]:
     found = {message.id: message_schema(message) for message in registry.MESSAGES}
     for request in registry.REQUESTS:
         found.update(request_schemas(request))
-    found[PROBLEM_ID] = body_schema(Problem, PROBLEM_ID, {"header": "farside-problem"})
+    found[PROBLEM_ID] = body_schema(Problem, PROBLEM_ID, {"header": "farside-problem", "status": "stable"})
     return found

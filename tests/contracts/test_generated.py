@@ -77,6 +77,7 @@ def test_schema_is_json_schema_2020_12(id_: str) -> None:
     document = _load(CONTRACTS / "schemas" / f"{id_}.json")
     Draft202012Validator.check_schema(document)
     assert document["$schema"] == schema.DIALECT
+    assert cast("dict[str, object]", document["x-farside"])["status"] in {"draft", "stable"}
     for reference in _references(document):
         _lookup(document, reference)
 
