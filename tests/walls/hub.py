@@ -37,8 +37,8 @@ from tests.servers import NatsServer, listening
 CONFIGURATION = Path(__file__).parents[2] / "deploy" / "nats"
 TENANTS = ACME, BETA = "acme", "beta"
 NODES = CENTRAL_1, CENTRAL_2, REMOTE_1, REMOTE_2 = "central-1", "central-2", "remote-1", "remote-2"
-ANSWER_S = 2.0
-ONE = b'{"batch":1,"expires":1500000000}'
+ANSWER_S = 10.0
+ONE = b'{"batch":1,"expires":5000000000}'
 
 
 class WalledServer(NatsServer):

@@ -20,6 +20,7 @@ from libs.bus.accounts import (
     node_user,
     service_grants,
     tenant_guest,
+    tenant_of,
     tenant_user,
     variable,
 )
@@ -126,6 +127,21 @@ def test_no_service_may_change_a_stream_or_say_everything(service: str) -> None:
     calls = {subject.split(".")[2:4][-1] for subject in grants.publish if subject.startswith("$JS.API.")}
     assert calls <= {"INFO", "MSG", "GET"}
     assert not {">", "*", "$JS.>", "$JS.API.>"} & {*grants.publish, *grants.subscribe}
+
+
+@pytest.mark.parametrize(
+    ("url", "tenant"),
+    [
+        ("nats://tenant-acme:word@hub:4222", "acme"),
+        ("nats://tenant-a-b@hub", "a-b"),
+        ("tls://operator:word@hub:4222", None),
+        ("nats://node-tenant-1:word@hub", None),
+        ("nats://hub:4222", None),
+        ("", None),
+    ],
+)
+def test_whose_address_it_is(url: str, tenant: str | None) -> None:
+    assert tenant_of(url) == tenant
 
 
 @given(st.lists(st.tuples(st.sampled_from([node_user, tenant_user]), NAMES), unique=True))
