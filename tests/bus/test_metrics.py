@@ -95,6 +95,8 @@ async def test_what_happened_is_counted_under_bounded_names(hub: NatsServer, cli
     assert value(samples, "farside_request_duration_seconds_count", template=CLAIM) == 1
     assert value(samples, "farside_messages_published_total", template="jobs.v1.rejected.{tenant}") == 4
     assert value(samples, "farside_outbox_rows", state="parked") == 0
+    assert value(samples, "farside_bus_connected") == 1
+    assert value(samples, "farside_loop_age_seconds") is not None
     assert value(samples, "farside_gate_open") == 1
     assert value(samples, "farside_gate_leading") == 1
     assert value(samples, "farside_build_info", service=SERVICE, version="0.1.0") == 1
