@@ -329,3 +329,35 @@ def test_a_closing_for_a_name_that_never_used_anything_says_so(farside: Shell) -
     assert (done.status, done.out) == (0, "")
     assert "closing 1 of nosuch: 0 samples" in done.err
     assert "nothing billable was ever measured for tenant nosuch" in done.err
+
+
+def test_a_tenant_works_by_its_own_user(farside: Shell, tmp_path: Path) -> None:
+    stack = json.loads((farside.folder / "stack" / "stack.json").read_text())
+    env = {
+        "FARSIDE_NATS_URL": stack["tenants"]["acme"],
+        "FARSIDE_TENANT": None,
+        "FARSIDE_S3_ENDPOINT": stack["s3"]["endpoint"],
+        "FARSIDE_S3_ACCESS_KEY": stack["s3"]["access_key"],
+        "FARSIDE_S3_SECRET_KEY": stack["s3"]["secret_key"],
+    }
+    folder = tmp_path / "numbers"
+    folder.mkdir()
+    (folder / "one").write_text("1\n")
+
+    def acme(*words: str | Path, stdin: str = "") -> str:
+        done = CliRunner().invoke(cli, [str(word) for word in words], input=stdin, env=env)
+        assert done.exit_code == 0, done.output
+        return done.stdout
+
+    acme("dataset", "put", folder, "--name", "own", "--version", "v1")
+    assert "own" in acme("dataset", "list")
+    job_id = acme("job", "submit", "-", stdin=job_file("own", command=["echo", "hello"])).strip()
+    assert "succeeded" in acme("job", "watch", job_id)
+    assert acme("job", "logs", job_id) == "hello\n"
+    until_sync(lambda: "acme" in acme("usage", job_id), WAIT_S, "the usage of the job")
+    assert farside("bill", "close").status == 0
+    [invoice, *_] = json.loads(acme("bill", "list", "--json"))["invoices"]
+    assert acme("bill", "show", invoice["invoice_id"])
+    assert acme("checkpoint", "list", job_id) is not None
+    refused = CliRunner().invoke(cli, ["bill", "verify", "--last"], env=env)
+    assert (refused.exit_code, "reading streams is the operator's" in refused.stderr) == (1, True)
