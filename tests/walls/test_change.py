@@ -2,6 +2,7 @@
 
 import os
 import signal
+from collections.abc import Sequence
 
 import pytest
 from typing_extensions import override
@@ -20,8 +21,8 @@ READ = "Reloaded server configuration"
 class Growing(WalledServer):
     """A hub whose guests change while it runs; what came later has its password in the configuration file."""
 
-    nodes = (CENTRAL_1,)
-    tenants = (ACME,)
+    nodes: Sequence[str] = (CENTRAL_1,)
+    tenants: Sequence[str] = (ACME,)
     later = ""
 
     @override
