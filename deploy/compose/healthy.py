@@ -2,7 +2,7 @@
 
 In: the metrics page of the process, which a thread of its own serves, so that it also tells of a loop that is stuck.
 Healthy means that the loop came round lately, that the ledger answered it, and that the bus is connected. The page is
-read with the standard library's socket alone, in some hundredths of a second of CPU.
+read with the standard library's socket alone, in two hundredths of a second of CPU.
 """
 
 import os

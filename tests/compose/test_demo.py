@@ -191,7 +191,7 @@ def test_no_process_is_root(stack: Composed, service: str) -> None:
 @pytest.mark.parametrize(
     ("service", "reached", "unreached"),
     [
-        ("scheduler", "hub:4222 postgres:5432", "leaf:8333 seaweed:8333"),
+        ("scheduler", "hub:4222 postgres:5432", "central-1.data:9400 remote-1:9400"),
         ("central-1", "hub:4222 seaweed:8333", "postgres:5432 scheduler:9400"),
         ("remote-1", "leaf:4222 seaweed:8333", "hub:4222 postgres:5432"),
     ],
