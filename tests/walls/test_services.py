@@ -6,9 +6,10 @@ import pytest
 
 from contracts import registry
 from contracts.registry import DEADLETTERED, MESSAGES, REQUESTS, SERVICES, STREAMS, Key
-from libs.bus.provision import durables_read_by
-from tests.walls.hub import ONE, Principal, WalledServer, principal, stored
-from tests.walls.world import DURABLES, api_of_all, keys
+from libs.bus.accounts import OPERATOR
+from libs.bus.provision import durables_read_by, provision
+from tests.walls.hub import ACME, NODES, ONE, TENANTS, Principal, WalledServer, principal, stored
+from tests.walls.world import DURABLES, NEW_STREAM, api_of_all, keys
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -160,6 +161,27 @@ async def test_the_server_traces_and_answers_for_a_service_within_its_rights(
     await service.settle()
     assert {one.subject for one in await stored(operator) - before} <= {own[0]}
     assert others[0].lower() in await refusals(service)
+
+
+async def test_the_calls_that_are_refused_would_have_done_something() -> None:
+    """Else the refusals above would prove little: the operator gets them granted, each by a stream of its own."""
+    with WalledServer() as hub:
+        await provision(hub.as_(OPERATOR), NODES, TENANTS)
+        async with principal(hub, OPERATOR) as operator:
+            for event in (registry.INVOICES_ISSUED, registry.JOBS_ACCEPTED):
+                assert await operator.ask(event.subject(ACME), MARK)
+            await operator.listen("mine")
+            granted: set[str] = set()
+            for call, body in api_of_all([("USAGE", "billing-usage-rolled-up")]):
+                answer = await operator.ask(f"$JS.API.{call}", body)
+                if answer is not None and b'"error"' not in answer.data:
+                    granted.add(call.partition(".INVOICES")[0].partition(".USAGE")[0])
+    assert granted >= {
+        *("INFO", "STREAM.NAMES", "STREAM.LIST", f"STREAM.CREATE.{NEW_STREAM}", "STREAM.INFO", "STREAM.UPDATE"),
+        *("STREAM.MSG.GET", "STREAM.MSG.DELETE", "STREAM.SNAPSHOT", "STREAM.PURGE", "STREAM.DELETE", "DIRECT.GET"),
+        *("CONSUMER.CREATE", "CONSUMER.DURABLE.CREATE", "CONSUMER.NAMES", "CONSUMER.LIST", "CONSUMER.INFO"),
+        *("CONSUMER.MSG.NEXT", "CONSUMER.PAUSE", "CONSUMER.DELETE"),
+    }
 
 
 def test_no_message_is_left_without_somebody_who_may_publish_it() -> None:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from contracts import registry
-from contracts.registry import AGENT, MESSAGES, REQUESTS, STREAMS, TENANT, Key, Message, Stream
+from contracts.registry import AGENT, MESSAGES, REQUESTS, STREAMS, TENANT, Key, Stream
 from libs.bus.accounts import GUEST_API, node_user, tenant_user
 from libs.bus.provision import consumer_configs, tenant_durables
 from tests.walls.hub import NODES, TENANTS
@@ -114,14 +114,11 @@ def api_calls(stream: Stream, durables: Sequence[str]) -> Iterator[tuple[str, by
     """Every way in which the JetStream API changes or reads a stream, without its prefix, and a body that would do."""
     name = stream.name
     anything = f"{_subject_of(stream)}.>"
-    consumer = {"durable_name": "thief", "name": "thief", "ack_policy": "explicit", "deliver_policy": "all"}
+    consumer = {"durable_name": "keeper", "name": "keeper", "ack_policy": "explicit", "deliver_policy": "all"}
     create = json.dumps({"stream_name": name, "config": {"name": "thief", "ack_policy": "none"}}).encode()
     durable = json.dumps({"stream_name": name, "config": consumer}).encode()
     filtered = {"name": "thief", "ack_policy": "none", "filter_subject": anything}
     yield f"STREAM.INFO.{name}", b""
-    yield f"STREAM.DELETE.{name}", b""
-    yield f"STREAM.PURGE.{name}", b""
-    yield f"STREAM.UPDATE.{name}", json.dumps({"name": name, "subjects": ["mine.>"]}).encode()
     yield f"STREAM.MSG.GET.{name}", b'{"seq":1}'
     yield f"STREAM.MSG.DELETE.{name}", b'{"seq":1}'
     yield f"STREAM.SNAPSHOT.{name}", b'{"deliver_subject":"mine"}'
@@ -133,17 +130,20 @@ def api_calls(stream: Stream, durables: Sequence[str]) -> Iterator[tuple[str, by
     yield f"CONSUMER.CREATE.{name}", create
     yield f"CONSUMER.CREATE.{name}.thief", create
     yield f"CONSUMER.CREATE.{name}.thief.{anything}", json.dumps({"stream_name": name, "config": filtered}).encode()
-    yield f"CONSUMER.DURABLE.CREATE.{name}.thief", durable
+    yield f"CONSUMER.DURABLE.CREATE.{name}.keeper", durable
     yield f"CONSUMER.NAMES.{name}", b""
     yield f"CONSUMER.LIST.{name}", b""
     for one in durables:
-        yield f"CONSUMER.DELETE.{name}.{one}", b""
         yield f"CONSUMER.INFO.{name}.{one}", b""
         yield f"CONSUMER.MSG.NEXT.{name}.{one}", b'{"batch":10,"no_wait":true}'
         yield f"CONSUMER.PAUSE.{name}.{one}", b'{"pause_until":"2999-01-01T00:00:00Z"}'
         yield f"CONSUMER.RESET.{name}.{one}", b'{"seq":1}'
         yield f"CONSUMER.UNPIN.{name}.{one}", b'{"group":"x"}'
         yield f"CONSUMER.LEADER.STEPDOWN.{name}.{one}", b""
+        yield f"CONSUMER.DELETE.{name}.{one}", b""
+    yield f"STREAM.UPDATE.{name}", json.dumps({"name": name, "subjects": ["mine.>"]}).encode()
+    yield f"STREAM.PURGE.{name}", b""
+    yield f"STREAM.DELETE.{name}", b""
 
 
 def api_of_all(durables: Sequence[tuple[str, str]]) -> Iterator[tuple[str, bytes]]:
@@ -157,11 +157,6 @@ def api_of_all(durables: Sequence[tuple[str, str]]) -> Iterator[tuple[str, bytes
     yield f"STREAM.CREATE.{NEW_STREAM}", json.dumps(copy).encode()
     for stream in STREAMS:
         yield from api_calls(stream, [durable for name, durable in durables if name == stream.name])
-
-
-def newest(message: Message, key: str) -> str:  # type: ignore[type-arg]
-    """The call of the API that reads the newest message under a key."""
-    return f"DIRECT.GET.{message.stream.name}.{message.subject(key)}"
 
 
 def _subject_of(stream: Stream) -> str:
