@@ -19,7 +19,7 @@ from contracts.deadletters import DeadReason
 from contracts.nodes import NodeAnnounced
 from contracts.registry import Key, Kind, Message
 from libs.bus.events import Delivery, Event, Invalid
-from libs.telemetry.context import HOP_HEADER, LIFE_HEADER, Trace, from_headers
+from libs.telemetry.context import HOP_HEADER, LIFE_HEADER, Trace, from_lower
 
 M = TypeVar("M", bound=Model)
 
@@ -128,7 +128,7 @@ def decode(
         sequence = _sequence(attributes["sequence"]) if "sequence" in attributes else None
         time = _time(attributes["time"]) if "time" in attributes else received_at
         body = _body(message, data)
-        trace = from_headers(lower)
+        trace = from_lower(lower)
         _check_key(message, key, body)
         return Event(
             message=message,

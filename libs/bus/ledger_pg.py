@@ -22,8 +22,6 @@ SILENT_LEADER_S = 15
 LOCK_CLASS = 0x0FA6
 PRUNE_LIMIT = 10_000
 
-_COMMIT = "COMMIT"
-_FENCED_COMMIT = "SELECT fence({epoch}); COMMIT"
 _FENCED = "FS001"
 _CLAIM = """
     INSERT INTO inbox (consumer, key, source, id) VALUES ($1, $2, $3, $4)
@@ -90,31 +88,36 @@ class PgLedger:
     @asynccontextmanager
     async def transaction(self) -> AsyncGenerator[Tx[Connection], None]:
         """One transaction at READ COMMITTED."""
-        async with self._pool.acquire(timeout=ACQUIRE_TIMEOUT_S) as connection:
-            tx = Tx(connection, self.source, self._clock)
+        sessions = self._pool.acquire()
+        async with asyncio.timeout(ACQUIRE_TIMEOUT_S):  # asyncpg's own limit takes a task for each
+            connection = await sessions.__aenter__()
+        tx = Tx(connection, self.source, self._clock)
+        try:
             with held():
-                async with self._committing(connection):
+                await connection.execute("BEGIN")
+                try:
                     yield tx
                     await _emit(tx)
+                    await self._commit(connection)
+                except BaseException:
+                    await _roll_back(connection)
+                    raise
+        finally:
+            await sessions.__aexit__(None, None, None)
         if tx.rows:
             self.on_commit()
         for call in tx.calls:
             call()
 
-    @asynccontextmanager
-    async def _committing(self, connection: Connection) -> AsyncGenerator[None, None]:
-        """What asyncpg's own `transaction` does, with the fence and the commit in one turn. Raises NotLeader."""
-        await connection.execute("BEGIN")
+    async def _commit(self, connection: Connection) -> None:
+        """Commit; for a leader in one turn with the fence. Raises NotLeader."""
         try:
-            yield
-            epoch = self._epoch
-            await connection.execute(_COMMIT if epoch is None else _FENCED_COMMIT.format(epoch=epoch))
-        except BaseException as error:
-            await _roll_back(connection)
-            if isinstance(error, PostgresError) and getattr(error, "sqlstate", None) == _FENCED:
-                msg = f"{self._service} {error}: the transaction is void"
-                raise NotLeader(msg) from None
-            raise
+            await connection.execute("COMMIT" if self._epoch is None else f"SELECT fence({self._epoch}); COMMIT")
+        except PostgresError as error:
+            if getattr(error, "sqlstate", None) != _FENCED:
+                raise
+            msg = f"{self._service} {error}: the transaction is void"
+            raise NotLeader(msg) from None
 
     async def claim(self, tx: Tx[Connection], consumer: str, key: str, source: str, id: str) -> bool:  # noqa: A002
         """Enter a message into the inbox; False when it is there already."""

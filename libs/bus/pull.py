@@ -1,8 +1,9 @@
 """A pull that lingers: one request stays open at the server and each message is handed over as it arrives.
 
 nats-py's `fetch(n)` may sit on a partial batch until its timeout. Here a request asks for as many messages as there is
-room, messages go out one by one, and the next request follows when this one is used up. Never more than `capacity`
-messages are asked for and not yet released, so nothing waits here past its ack_wait.
+room, messages go out one by one, and the next request follows when this one is used up and half of the room is free:
+one for each message would cost as much as the message. Never more than `capacity` messages are asked for and not yet
+released, so nothing waits here past its ack_wait.
 """
 
 import asyncio
@@ -89,7 +90,7 @@ class Puller:
 
     async def _request(self) -> None:
         """Wait for room, ask, and return when the request is used up, refused or lost."""
-        while self._held >= self._capacity:
+        while self._held > self._capacity // 2:
             await self._wait(None)
         if self.refused:
             await asyncio.sleep(delay(self.refused - 1, RETRY_FIRST_S, RETRY_CAP_S))

@@ -26,7 +26,7 @@ from libs.kit.logs import get_logger
 
 C = TypeVar("C")
 
-AT_ONCE = 16
+AT_ONCE = 16  # at least: twice as many are held, and more are asked for when half of them are done
 
 _scope: ContextVar[tuple[Any, Any]] = ContextVar("scope")
 
@@ -77,7 +77,7 @@ class Taker(Generic[C]):
             failed=self.failed,
             stream=route.message.stream.name,
             durable=route.durable,
-            capacity=AT_ONCE if route.batch == 1 else 2 * route.batch,
+            capacity=2 * max(AT_ONCE, route.batch),
             batch=route.batch,
             ack_wait_s=route.ack_wait_s,
             inbox=self._inbox(route.durable),

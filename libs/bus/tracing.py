@@ -9,6 +9,7 @@ import time
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from contextlib import contextmanager
 from enum import StrEnum
+from functools import cache
 from typing import Any
 
 from faststream.middlewares import BaseMiddleware
@@ -104,7 +105,8 @@ def _batch(template: str, durable: str, messages: list[Msg]) -> Generator[None, 
     again = sum(1 for message in messages if message.metadata.num_delivered > 1)
     if again:
         _REDELIVERED.add(again, template=template, consumer=durable)
-    causes = [cause for message in messages if (cause := context.from_headers(message.headers or {})) is not None]
+    linked = messages[: spans.MAX_LINKS]
+    causes = [cause for message in linked if (cause := context.from_headers(message.headers or {})) is not None]
     attributes: dict[str, Value] = {
         **SYSTEM,
         "messaging.destination.name": template,
@@ -129,7 +131,7 @@ def _arrived(
     name: str, kind: Kind, headers: Mapping[str, str], attributes: Mapping[str, Value | None]
 ) -> Generator[None, None, None]:
     """A span below the step that its headers name. Where that is an outsider's, the life begins with this span."""
-    trace = context.from_headers(headers)
+    trace = context.from_lower(headers)
     outside = trace is not None and _is_outside(headers)
     links = [trace.life] if trace and context.trace_id(trace.life) != context.trace_id(trace.hop) else []
     with span(name, kind=kind, trace=trace, root=trace is None, begins=outside, links=links):
@@ -184,7 +186,7 @@ def publishing(row: OutboxRow) -> Generator[dict[str, str], None, None]:
     Heartbeats and ticks leave no span: they would be most of what there is to read.
     """
     message = registry.by_type(row.headers.get("ce-type", ""))
-    template = row.stream if message is None else message.template
+    template = row.stream if message is None else _template(message.type)
     trace = context.from_headers(row.headers)
     try:
         if message is not None and message.stream is registry.HEARTBEATS:
@@ -198,6 +200,14 @@ def publishing(row: OutboxRow) -> Generator[dict[str, str], None, None]:
         _NOT_PUBLISHED.add(template=template)
         raise
     _PUBLISHED.add(template=template)
+
+
+@cache
+def _template(type_: str) -> str:
+    """The template of a message of the registry, by its type."""
+    message = registry.by_type(type_)
+    assert message is not None, f"{type_} is of the registry"
+    return message.template
 
 
 def _published(row: OutboxRow, template: str, message: Message[Any] | None) -> dict[str, Value | None]:

@@ -2,7 +2,6 @@
 
 import os
 import time
-import uuid
 
 RANDOM_BYTES = 10
 
@@ -13,7 +12,8 @@ def uuid7(now_ms: int, random_bytes: bytes) -> str:
     random_a = int.from_bytes(random_bytes[:2], "big") & 0x0FFF
     random_b = int.from_bytes(random_bytes[2:], "big") & 0x3FFF_FFFF_FFFF_FFFF
     value = ((now_ms & 0xFFFF_FFFF_FFFF) << 80) | (0x7 << 76) | (random_a << 64) | (0b10 << 62) | random_b
-    return str(uuid.UUID(int=value))
+    text = f"{value:032x}"
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
 
 def new_id() -> str:

@@ -52,9 +52,13 @@ def from_headers(headers: Mapping[str, str]) -> Trace | None:
 
     What is no traceparent is passed over: it would be kept with the job and sent on with each of its messages.
     """
-    lower = {name.lower(): value for name, value in headers.items()}
-    hop = _valid(lower.get(HOP_HEADER))
-    life = _valid(lower.get(LIFE_HEADER)) or hop
+    return from_lower({name.lower(): value for name, value in headers.items()})
+
+
+def from_lower(headers: Mapping[str, str]) -> Trace | None:
+    """The same of headers whose names are in lower case already."""
+    hop = _valid(headers.get(HOP_HEADER))
+    life = _valid(headers.get(LIFE_HEADER)) or hop
     return Trace(life, hop or life) if life else None
 
 
@@ -80,15 +84,16 @@ def fields() -> Mapping[str, str | int]:
 
 
 def bind(values: Mapping[str, str | int]) -> None:
-    """Have the log lines of this context say `values`, to the end of the `binding` block around."""
+    """Have the log lines of this context say `values`, to the end of the `within` block around."""
     _fields.set({**_fields.get({}), **values})
 
 
 @contextmanager
-def binding() -> Generator[None, None, None]:
-    """What is bound inside the block ends with it."""
-    token = _fields.set(_fields.get({}))
+def within(trace: Trace | None) -> Generator[None, None, None]:
+    """As `use`; besides, what is bound inside the block ends with it."""
+    current, bound = _current.set(trace), _fields.set(_fields.get({}))
     try:
         yield
     finally:
-        _fields.reset(token)
+        _fields.reset(bound)
+        _current.reset(current)

@@ -22,25 +22,36 @@ from libs.telemetry.errors import TelemetryError
 SCOPE = "farside"
 DURATION_BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 120.0)
 
+Attributes = tuple[tuple[str, str], ...]
 Reading = float | Iterable[tuple[float, Mapping[str, str]]]
 """What a gauge shows: one value, or one for each set of attributes."""
 
 
 class Counter:
-    """Counts up; see `counter`."""
+    """Counts up; see `counter`. Counting is adding to a dictionary, which the meter reads at each scrape."""
 
     def __init__(self, name: str, unit: str, description: str) -> None:
         self._told = (name, unit, description)
-        self._add: Callable[..., None] | None = None
+        self._counts: dict[Attributes, int] | None = None
 
     def add(self, amount: int = 1, **attributes: str) -> None:
         """Count `amount` more."""
-        if self._add is not None:
-            self._add(amount, attributes)
+        if self._counts is not None:
+            key = tuple(sorted(attributes.items()))
+            self._counts[key] = self._counts.get(key, 0) + amount
 
     def bind(self, meter: Meter | None) -> None:
-        """Count with `meter` from zero on, or no more."""
-        self._add = None if meter is None else meter.create_counter(*self._told).add
+        """Count from zero on, as `meter` shows it, or no more."""
+        self._counts = None
+        if meter is not None:
+            counts: dict[Attributes, int] = {}
+            self._counts = counts
+            name, unit, description = self._told
+            meter.create_observable_counter(name, [lambda _: _observations(counts)], unit, description)
+
+
+def _observations(counts: dict[Attributes, int]) -> Iterable[Observation]:
+    return [Observation(count, dict(attributes)) for attributes, count in list(counts.items())]
 
 
 class Histogram:

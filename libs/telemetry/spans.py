@@ -86,7 +86,7 @@ def span(
     current = _under(started, parent, begins=begins)
     token = _span.set(started)
     try:
-        with context.use(current), context.binding():
+        with context.within(current):
             yield started
     except Exception as error:
         _fail(started, error)

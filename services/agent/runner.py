@@ -76,7 +76,7 @@ class Runner:
         All of it belongs to the trace of the job: what is asked, told and logged.
         """
         trace = await self._tools.journal.read(lambda conn: store.trace_of(conn, self._key))
-        with context.use(trace), context.binding():
+        with context.within(trace):
             spans.annotate(job=self._key.job_id, attempt=self._key.attempt, node=self._tools.journal.me.node)
             await self._run()
 

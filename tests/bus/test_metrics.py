@@ -76,7 +76,7 @@ async def test_what_happened_is_counted_under_bounded_names(hub: NatsServer, cli
         for name in ("one", "two", "refused", "failing"):
             await submit(client, job(name))
         await submit_raw(client, b"{")
-        await client.request(registry.CALL_CLAIM, claim(), key="central-1")
+        await client.request(registry.CALL_CLAIM, claim(), key="central-1", timeout_s=60.0)  # asked once
         await take(client, registry.JOBS_REJECTED, 4)
         await take(client, registry.DEADLETTERED, 2)
         await until(lambda: _settled(port))
