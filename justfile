@@ -66,9 +66,10 @@ compose-test *ARGS:
 bench NAME *ARGS:
     python -m tests.bench {{ NAME }} {{ ARGS }}
 
-# write contracts/schemas, contracts/asyncapi and docs/flows.md anew from the registry
+# write contracts/schemas, contracts/asyncapi, docs/flows.md and deploy/compose's accounts anew from the registry
 contracts:
     python -m contracts.generate
+    python -m deploy.compose.accounts
 
 # mend what ruff can mend by itself
 fix:

@@ -40,7 +40,7 @@ def test_the_parts_are_those_of_the_local_stack(services: dict[str, dict[str, An
 
 def test_the_accounts_are_as_the_registry_says() -> None:
     for file, text in accounts.files().items():
-        assert file.read_text() == text, f"{file.name} is old: python -m deploy.compose.accounts"
+        assert file.read_text() == text, f"{file.name} is old: just contracts"
 
 
 def test_ports_are_published_on_the_loopback_alone(services: dict[str, dict[str, Any]]) -> None:
