@@ -1,10 +1,11 @@
 """`farside` in the hands of a tenant: its own jobs, by its own user, and clear words where the bus says no."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+import structlog
 from click.testing import CliRunner, Result
 
 from libs.bus.accounts import tenant_user
@@ -18,14 +19,15 @@ Farside = Callable[..., Result]
 
 
 @pytest.fixture
-def farside(manned: WalledServer) -> Farside:
-    """The command line as tenant acme; `--tenant` is not needed."""
+def farside(manned: WalledServer) -> Iterator[Farside]:
+    """The command line as tenant acme; `--tenant` is not needed. Its quiet logs end with the test."""
     env = {"FARSIDE_NATS_URL": manned.as_(tenant_user(ACME)), "FARSIDE_TENANT": None}
 
     def run(*words: str, stdin: str = "") -> Result:
         return CliRunner(env=env).invoke(cli, words, input=stdin)
 
-    return run
+    yield run
+    structlog.reset_defaults()
 
 
 def job(**fields: Any) -> str:
