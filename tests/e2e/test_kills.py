@@ -7,6 +7,7 @@ kept as JSON in FARSIDE_TEST_KILLS_DIR (or the test's own folder).
 
 import asyncio
 import os
+import sys
 from contextlib import aclosing, suppress
 from pathlib import Path
 
@@ -70,9 +71,9 @@ async def test_killed_parts_lose_nothing_and_repeat_nothing(
             error.add_note(f"FARSIDE_TEST_SEED={SEED}; {kills.done}")
             raise
         told = await report(running, load, kills.done, SEED)
-        told.write(Path(os.environ.get("FARSIDE_TEST_KILLS_DIR", tmp_path)) / f"kills-{plan}.json")
+        told.write(Path(os.environ.get("FARSIDE_TEST_KILLS_DIR", tmp_path)) / f"kills-{plan.replace(' ', '-')}.json")
         with capsys.disabled():
-            print(f"\n{told.table()}")  # noqa: T201 - what it is for
+            print(f"\n{told.table()}", file=sys.stderr)  # noqa: T201 - standard output is lost where workers run tests
 
 
 def _schedule(parts: tuple[str, ...], chance: np.random.Generator) -> dict[int, str]:
