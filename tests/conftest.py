@@ -3,9 +3,14 @@
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
 
 from tests.objects.proxy import S3Proxy
 from tests.servers import NatsServer, PostgresServer, SeaweedServer
+
+# How long an example takes tells of the machine and what else it does, not of the code.
+settings.register_profile("farside", deadline=None)
+settings.load_profile("farside")
 
 
 @pytest.fixture(scope="session")
