@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from deploy.local.ports import free_port
-from tests.compose.engine import ROOT, Composed, missing, run, say
+from tests.compose.engine import ROOT, Composed, missing, run, say, works
 
 REQUIRED = "FARSIDE_ENGINE_REQUIRED"
 # The order of events is that of leases of minutes; the margins are those of a machine that has other things to do.
@@ -30,6 +30,8 @@ def engine() -> None:
         pytest.fail(f"{why}: start an engine, or set DOCKER_HOST to the one that runs")
     if why is not None:
         pytest.skip(f"{why}: DOCKER_HOST names the engine to use")
+    if not works("docker", "buildx", "version"):
+        os.environ.setdefault("DOCKER_BUILDKIT", "0")  # an engine without BuildKit still has its own builder
 
 
 def make_env(file: Path, settings: dict[str, str]) -> dict[str, str]:
