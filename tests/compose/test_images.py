@@ -66,6 +66,6 @@ def test_a_service_that_imports_another_is_told(image_folder: Path) -> None:
 def test_no_image_is_built_of_a_service_that_imports_another(image_folder: Path) -> None:
     poison(image_folder)
     (image_folder / "examples").mkdir()  # of the command line's stage, which a builder may build on the way
-    build = ("docker", "build", "--network=host", "--file", str(image_folder / "deploy" / "Dockerfile"))
+    build = ("docker", "build", "--network=host", "--force-rm", "--file", str(image_folder / "deploy" / "Dockerfile"))
     with pytest.raises(EngineError, match=TOLD[1]):
         run(*build, "--build-arg", f"SERVICE={SERVICE}", str(image_folder))
