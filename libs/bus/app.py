@@ -264,7 +264,7 @@ class App(Generic[C]):
     async def _start(self, tasks: list[asyncio.Task[None]]) -> None:
         connection: Connection = await self.broker.connect()  # pyright: ignore[reportAssignmentType]
         self._client = Client(connection, self._address, self.ledger.source, self._clock)
-        publisher = Publisher(connection, f"{self._address.inbox_prefix}.acks")
+        publisher = Publisher(connection)
         await publisher.open()
         self._relay = Relay(self.ledger, connection, publisher, self._health, service=self.name)
         self.ledger.on_commit = self._relay.wake

@@ -23,11 +23,11 @@ class LostError(Exception):
 
 
 class Publisher:
-    """`inbox` is a subject of its own below which PubAcks come back."""
+    """PubAcks come back below a subject of its own: another replica would take them for those it waits for."""
 
-    def __init__(self, connection: NatsClient, inbox: str) -> None:
+    def __init__(self, connection: NatsClient) -> None:
         self._connection = connection
-        self._inbox = inbox
+        self._inbox = connection.new_inbox()
         self._number = 0
         self._waiting: dict[str, asyncio.Future[Msg]] = {}
 

@@ -22,6 +22,7 @@ from libs.bus.provision import durables_of, replay_durable
 from libs.bus.serving import Counter, Served
 from libs.bus.subscribers import Tap
 from libs.bus.work import Route, Work
+from libs.kit.ids import new_id
 from libs.kit.logs import get_logger
 
 C = TypeVar("C")
@@ -44,6 +45,7 @@ class Taker(Generic[C]):
     counter: Counter[C]
     failed: Callable[[BaseException], None]
     routes: dict[str, Route[C]] = field(default_factory=dict[str, Route[C]])
+    process: str = field(default_factory=new_id)
 
     def consumer(self, message: Message[Any]) -> Consumer:
         """The registry's row of this service among the consumers of `message`. Raises BusError when there is none."""
@@ -128,7 +130,8 @@ class Taker(Generic[C]):
         self.broker.take(tap, _entry(durable, bytes, _unused, None))
 
     def _inbox(self, durable: str) -> str:
-        return f"{self.address.inbox_prefix}.pull.{durable}"
+        """Of this process alone: another replica would be handed what this one asked for."""
+        return f"{self.address.inbox_prefix}.pull.{self.process}.{durable}"
 
     async def _one(self, route: Route[C], raw: Msg, run: Callable[[], Awaitable[Any]]) -> None:
         await self.work.one(route, raw, lambda tx, what: _scoped(tx, what, run))

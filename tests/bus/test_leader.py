@@ -1,14 +1,20 @@
 """One of several replicas leads: the standby pulls nothing, takes over, and a former leader's work is void."""
 
 import asyncio
+from collections.abc import Sequence
 
 import pytest
+from nats.aio.msg import Msg
 
 from contracts import registry
+from contracts.attempts import AttemptProgressed
 from contracts.requests import NodesPage, NodesQuery, StatusQuery
-from libs.bus import Call, Client, NotLeader, PgLedger, Tx
+from libs.bus import Call, Client, Event, NotLeader, PgLedger, Tx
+from libs.bus.connection import subscribe
+from libs.bus.publisher import Publisher
 from libs.db import Connection, Pool
-from tests.bus.rig import effects, job, new_app, record, running, submit
+from tests.bus.rig import TENANT, effects, job, new_app, record, running, submit
+from tests.bus.test_latency import report
 from tests.servers import NatsServer
 from tests.waiting import until
 
@@ -157,3 +163,49 @@ async def test_only_the_leader_answers_calls_and_every_replica_tells_its_status(
             await until(lambda: second.gate.leading)
             await client.request(registry.QUERY_NODES, NodesQuery(), key="_", timeout_s=10)
     assert answered[-1] == "second"
+
+
+async def test_messages_come_to_the_replica_that_asked_for_them(hub: NatsServer, client: Client, pool: Pool) -> None:
+    """A former leader that hung takes for a while beside the new one."""
+    handled: list[str] = []
+
+    async def handle(tx: Tx[Connection], events: Sequence[Event[AttemptProgressed]]) -> None:
+        del tx
+        handled.extend(event.id for event in events)
+
+    first, second = new_app(hub.url, pool), new_app(hub.url, pool)
+    for app in (first, second):
+        app.on_batch(registry.ATTEMPTS_PROGRESSED, handle)
+    async with running(first), running(second):
+        for step in range(50):
+            await report(client, step)
+        await until(lambda: _settled(client))
+    assert len(handled) == len(set(handled)) == 50
+
+
+async def _settled(client: Client) -> bool:
+    info = await client.js.consumer_info(registry.ATTEMPTS_PROGRESSED.stream.name, "scheduler-attempts-progressed")
+    return (info.num_pending, info.num_ack_pending) == (0, 0)
+
+
+async def test_a_puback_wakes_nobody_but_its_publisher(hub: NatsServer, client: Client) -> None:
+    """Else one replica would mark a row by what another has published."""
+    subject = registry.JOBS_REJECTED.subject(TENANT)
+    async with (
+        await Client.connect(hub.url, name="scheduler") as one,
+        await Client.connect(hub.url, name="scheduler") as two,
+    ):
+        first, second = Publisher(one.connection), Publisher(two.connection)
+        await first.open()
+        await second.open()
+        await subscribe(client.connection, "unanswered", _silent)
+        await client.connection.flush()
+        lost = asyncio.create_task(first.publish("unanswered", b"{}", {}, stream="JOBS", timeout_s=1.0))
+        while not lost.done():
+            await second.publish(subject, b"{}", {}, stream="JOBS", timeout_s=5.0)
+        with pytest.raises(TimeoutError):
+            await lost
+
+
+async def _silent(request: Msg) -> None:
+    """Somebody is there, and says nothing."""
