@@ -29,6 +29,7 @@ MSG_ID = "Nats-Msg-Id"
 SHORTEST_DEDUP_S = 1.0  # where outsiders publish the window is shorter, and an id in it could be another's
 CONTENT_TYPE = "content-type"
 MAX_DETAIL_CHARS = 2000
+MAX_DEAD_LETTER_BYTES = 2 * MAX_BODY_BYTES - 64 * 1024
 _SAFE = "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) not in '"%')
 _PLAIN = re.compile(r"[!#$&-~]*")  # all of _SAFE: what is the same encoded and decoded
 _KEY = {
@@ -66,6 +67,11 @@ def valid_key(kind: Key, key: str) -> bool:
 def has_nul(text: str) -> bool:
     """Whether a JSON text holds the character NUL, which PostgreSQL keeps in no string."""
     return "\\u0000" in text and _NUL.search(text) is not None
+
+
+def max_body_bytes(message: Message[Model]) -> int:
+    """What the body of `message` may have; that of a dead letter holds another's, in base64."""
+    return MAX_DEAD_LETTER_BYTES if message is registry.DEADLETTERED else MAX_BODY_BYTES
 
 
 def time_text(value: datetime) -> str:
@@ -247,8 +253,9 @@ def _time(text: str) -> datetime:
 
 
 def _body(message: Message[M], data: bytes) -> M:
-    if len(data) > MAX_BODY_BYTES:
-        raise _BadError(DeadReason.TOO_LARGE, f"the body has {len(data)} bytes, the limit is {MAX_BODY_BYTES}")
+    limit = max_body_bytes(message)
+    if len(data) > limit:
+        raise _BadError(DeadReason.TOO_LARGE, f"the body has {len(data)} bytes, the limit is {limit}")
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:

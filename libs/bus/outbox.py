@@ -5,15 +5,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
-from contracts.base import MAX_BODY_BYTES, Model
+from contracts.base import Model
 from contracts.registry import Message
-from libs.bus.codec import Envelope, encode, valid_key
+from libs.bus.codec import Envelope, encode, max_body_bytes, valid_key
 from libs.bus.errors import BusError, TooLarge
 from libs.telemetry.context import Trace
 
 M = TypeVar("M", bound=Model)
 
-MAX_DEAD_LETTER_BYTES = 2 * MAX_BODY_BYTES - 64 * 1024
 MAX_HEADER_BYTES = 32 * 1024
 
 
@@ -48,7 +47,7 @@ def make_row(message: Message[M], body: M, key: str, envelope: Envelope, trace: 
         msg = f"key {key!r} of {message.id}: a {message.key} is lower-case letters, digits and dashes, 63 at most"
         raise BusError(msg)
     headers, data = encode(message, body, envelope, trace)
-    limit = MAX_DEAD_LETTER_BYTES if message.domain == "deadletters" else MAX_BODY_BYTES
+    limit = max_body_bytes(message)
     if len(data) > limit:
         msg = f"{message.id} {envelope.id} for {key} has a body of {len(data)} bytes, the limit is {limit}: put bulk "
         raise TooLarge(msg + "data on object storage and send its address")

@@ -97,6 +97,7 @@ POISON: dict[str, tuple[bytes, dict[str, str | None], DeadReason]] = {
     "another content type": (b"{}", {"datacontenttype": "text/plain"}, DeadReason.BAD_ATTRIBUTE),
     "bytes that are no text in a header": (b"{}", {"source": "%ff"}, DeadReason.BAD_ATTRIBUTE),
     "too large": (b"[" + b" " * MAX_BODY_BYTES + b"]", {}, DeadReason.TOO_LARGE),
+    "as large as may be": (b"[" + b" " * (MAX_BODY_BYTES - 2) + b"]", {}, DeadReason.SCHEMA),
     "another tenant": (job(tenant="victim").model_dump_json().encode(), {}, DeadReason.KEY_MISMATCH),
     "a tenant that cannot be": (b"{}", {"on": "jobs.v1.submit.ACME"}, DeadReason.BAD_ATTRIBUTE),
 }
@@ -121,6 +122,7 @@ async def test_poison_becomes_a_dead_letter_with_its_reason_and_blocks_nothing(
     assert all(letter.message and letter.consumer == "scheduler-jobs-submit" for letter in found.values())
     assert found["not JSON"].data == b"{"
     assert found["too large"].data.startswith(b"[ ")
+    assert len(found["as large as may be"].data) == MAX_BODY_BYTES
 
 
 async def test_headers_that_are_no_text_are_poison_too(hub: NatsServer, client: Client, pool: Pool) -> None:
