@@ -8,12 +8,10 @@ from collections.abc import Coroutine, Mapping
 from pathlib import Path
 from typing import Any
 
-import uvloop
-
 
 def answer(measured: Coroutine[Any, Any, object]) -> None:
     """Run what a child measures and print it."""
-    sys.stdout.write(json.dumps(uvloop.run(measured)) + "\n")
+    sys.stdout.write(json.dumps(asyncio.run(measured)) + "\n")
 
 
 async def ask(module: str, *words: str, env: Mapping[str, str], log: Path) -> Any:

@@ -43,7 +43,7 @@ class Load:
     nodes: int
 
 
-FULL = Load(rates=(1, 50, 200), seconds=8.0, rounds=3, nodes=8)
+FULL = Load(rates=(1, 50, 200), seconds=6.0, rounds=3, nodes=8)
 QUICK = Load(rates=(1, 50), seconds=2.0, rounds=1, nodes=1)
 
 
