@@ -3,7 +3,7 @@
 import logging
 import sys
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 
@@ -89,9 +89,19 @@ def configure(service: str, level: str = "info", *, node: str | None = None) -> 
     _configure_stdlib(shared, level)
 
 
+class _Printer(structlog.PrintLogger):
+    """A line that nobody takes (a full disk, a pipe whose reader is gone) is lost, and the work goes on."""
+
+    def msg(self, message: str) -> None:
+        with suppress(OSError, ValueError):
+            super().msg(message)
+
+    debug = info = warning = error = critical = exception = msg
+
+
 def _to_stderr(*_: object) -> structlog.PrintLogger:
     """Looked up at each line, since tests and tools put another stream in its place."""
-    return structlog.PrintLogger(sys.stderr)
+    return _Printer(sys.stderr)
 
 
 def _configure_stdlib(shared: list[structlog.types.Processor], level: str) -> None:

@@ -1,6 +1,8 @@
 """Lines written in a transaction tell what has come to be, or say that it has not."""
 
 import asyncio
+import errno
+import io
 import json
 from collections.abc import Iterator
 
@@ -71,3 +73,23 @@ async def test_blocks_at_once_keep_their_lines_apart(capsys: pytest.CaptureFixtu
     go.set()
     await task
     assert lines(capsys) == [("slow", False)]
+
+
+class _Full(io.StringIO):
+    """A stream on a full disk."""
+
+    def write(self, line: str, /) -> int:
+        raise OSError(errno.ENOSPC, f"no room for {len(line)} characters")
+
+
+def test_a_line_that_nobody_takes_stops_nobody(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with monkeypatch.context() as full:
+        full.setattr("sys.stderr", _Full())
+        for say in (get_logger().debug, get_logger().info, get_logger().warning, get_logger().error):
+            say("lost")
+        with held():
+            get_logger().info("lost too")
+    get_logger().info("room again")
+    assert lines(capsys) == [("room again", False)]
