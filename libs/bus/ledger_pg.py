@@ -91,14 +91,14 @@ class PgLedger:
         sessions = self._pool.acquire()
         async with asyncio.timeout(ACQUIRE_TIMEOUT_S):  # asyncpg's own limit takes a task for each
             connection = await sessions.__aenter__()
-        tx = Tx(connection, self.source, self._clock)
+        tx, epoch = Tx(connection, self.source, self._clock), self._epoch
         try:
             with held():
                 await connection.execute("BEGIN")
                 try:
                     yield tx
                     await _emit(tx)
-                    await self._commit(connection)
+                    await self._commit(connection, epoch)
                 except BaseException:
                     await _roll_back(connection)
                     raise
@@ -109,10 +109,10 @@ class PgLedger:
         for call in tx.calls:
             call()
 
-    async def _commit(self, connection: Connection) -> None:
-        """Commit; for a leader in one turn with the fence. Raises NotLeader."""
+    async def _commit(self, connection: Connection, epoch: int | None) -> None:
+        """Commit; for a leader in one turn with the fence, by the epoch in which it began. Raises NotLeader."""
         try:
-            await connection.execute("COMMIT" if self._epoch is None else f"SELECT fence({self._epoch}); COMMIT")
+            await connection.execute("COMMIT" if epoch is None else f"SELECT fence({epoch}); COMMIT")
         except PostgresError as error:
             if getattr(error, "sqlstate", None) != _FENCED:
                 raise

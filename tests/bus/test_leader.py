@@ -87,6 +87,28 @@ async def test_a_former_leaders_transaction_is_void(pool: Pool) -> None:
     assert await effects(pool) == ["good"]
 
 
+async def test_a_transaction_from_before_another_led_is_void_though_its_leader_leads_again(pool: Pool) -> None:
+    """What it has read is older than what the other has done."""
+    ledger = PgLedger(pool, "scheduler")
+    election, other = ledger.election(), PgLedger(pool, "scheduler").election()
+    ledger.lead(await election.win(0.05))
+
+    async def outlast_another() -> None:
+        async with ledger.transaction() as tx:
+            await tx.conn.execute("INSERT INTO effects VALUES ('1', 'void')")
+            await election.resign()
+            await other.win(0.05)
+            await other.resign()
+            ledger.lead(await election.win(0.05))
+
+    with pytest.raises(NotLeader, match="held epoch 1, the newest is 3"):
+        await outlast_another()
+    async with ledger.transaction() as tx:
+        await tx.conn.execute("INSERT INTO effects VALUES ('2', 'good')")
+    await election.resign()
+    assert await effects(pool) == ["good"]
+
+
 async def test_a_leader_that_hangs_loses_its_session(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
     """A stopped process answers nobody and still holds its connection: the server must be the one to let go."""
     monkeypatch.setattr("libs.bus.ledger_pg.SILENT_LEADER_S", 1)
