@@ -59,7 +59,7 @@ test-bus *ARGS:
 
 # the stack in containers: built, started, the demo's jobs run with one agent's container killed, taken down
 compose-test *ARGS:
-    FARSIDE_ENGINE_REQUIRED=1 python -m pytest tests/compose --capture=no --quiet {{ ARGS }}
+    FARSIDE_ENGINE_REQUIRED=1 python -m pytest tests/compose --capture=no --quiet --exitfirst {{ ARGS }}
     @echo "compose-test: ok, and nothing is left running"
 
 # measure: `just bench bus`; progress on standard error, one JSON object on standard output

@@ -14,9 +14,9 @@ REQUIRED = "FARSIDE_ENGINE_REQUIRED"
 # The order of events is that of leases of minutes; the margins are those of a machine that has other things to do.
 TIMINGS = {
     "FARSIDE_HEARTBEAT_S": "0.5",
-    "FARSIDE_SUSPECT_S": "8",
-    "FARSIDE_LEASE_S": "20",
-    "FARSIDE_LOST_S": "26",
+    "FARSIDE_SUSPECT_S": "10",
+    "FARSIDE_LEASE_S": "40",
+    "FARSIDE_LOST_S": "45",
     "FARSIDE_USAGE_PERIOD_S": "2",
     "FARSIDE_METERING_RECONCILE_S": "1",
 }

@@ -99,10 +99,6 @@ class Composed:
         """Run a command in a service's container."""
         return run("docker", "exec", self.container(service), *command)
 
-    def succeeds(self, service: str, *command: str) -> bool:
-        """Whether a command in a service's container ends well."""
-        return works("docker", "exec", self.container(service), *command)
-
     def cli(self, *arguments: str) -> str:
         """What the command line says, run in a container beside the stack."""
         return self.compose("run", "--rm", "-T", "cli", *arguments)

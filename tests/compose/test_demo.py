@@ -31,7 +31,7 @@ from libs.kit.clock import SystemClock
 from libs.kit.ids import new_id
 from libs.objects import artefact_key
 from libs.objects.datasets import build_manifest
-from tests.compose.engine import Composed, say
+from tests.compose.engine import Composed, EngineError, say
 from tests.waiting import until
 
 pytestmark = [pytest.mark.compose, pytest.mark.timeout(1200)]
@@ -44,7 +44,22 @@ FARSIDE = (*SERVICES, *(node.name for node in NODES))
 PREDICT = (
     "import sys, urllib.request as u; print(u.urlopen(u.Request(sys.argv[1], sys.argv[2].encode())).read().decode())"
 )
-REACH = "import socket, sys; socket.create_connection((sys.argv[1], int(sys.argv[2])), 2).close()"
+# Tells of each address whether it takes a connection; names of another network are looked up for seconds in vain.
+REACH = """
+import concurrent.futures, json, socket, sys
+
+def reaches(address):
+    host, port = address.split(":")
+    try:
+        socket.create_connection((host, int(port)), 2).close()
+    except OSError:
+        return False
+    return True
+
+with concurrent.futures.ThreadPoolExecutor() as pool:
+    print(json.dumps(dict(zip(sys.argv[1:], pool.map(reaches, sys.argv[1:])))))
+"""
+PROBE = ("python", "-I", "-S", "/opt/farside/checks/healthy.py")
 
 
 @dataclass(frozen=True)
@@ -197,10 +212,19 @@ def test_no_process_is_root(stack: Composed, service: str) -> None:
     ],
 )
 def test_each_part_reaches_what_it_needs(stack: Composed, service: str, reached: str, unreached: str) -> None:
-    def reaches(address: str) -> bool:
-        return stack.succeeds(service, "python", "-c", REACH, *address.split(":"))
+    addresses = [*reached.split(), *unreached.split()]
+    found = json.loads(stack.inside(service, "python", "-c", REACH, *addresses))
+    assert found == {**dict.fromkeys(reached.split(), True), **dict.fromkeys(unreached.split(), False)}
 
-    assert {address: reaches(address) for address in f"{reached} {unreached}".split()} == {
-        **dict.fromkeys(reached.split(), True),
-        **dict.fromkeys(unreached.split(), False),
-    }
+
+async def test_the_health_check_tells_of_a_bus_that_is_away(stack: Composed) -> None:
+    def told() -> str:
+        try:
+            return stack.inside("scheduler", *PROBE)
+        except EngineError as error:
+            return str(error)
+
+    stack.kill("hub")
+    await until(lambda: told().endswith("no connection to the bus"), WAIT_S, "the bus to be missed")
+    stack.start("hub")
+    await until(lambda: told() == "healthy", WAIT_S, "the bus to be found again")

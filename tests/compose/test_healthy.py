@@ -6,6 +6,7 @@ import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
+from typing_extensions import override
 
 from deploy.compose import healthy
 from deploy.local.ports import free_port
@@ -37,6 +38,10 @@ class Metrics(BaseHTTPRequestHandler):
         self.send_response(200)
         self.end_headers()
         self.wfile.write(PAGE.encode())
+
+    @override
+    def log_message(self, format: str, *args: object) -> None:
+        """Say nothing."""
 
 
 def probe(port: int) -> tuple[int, str]:
