@@ -19,6 +19,9 @@ MAX_DEPTH = 64
 FREE = frozenset({"$schema", "$id", "$comment", "$defs", "title", "description", "examples", "deprecated", "x-farside"})
 FIXED_FACTS = ("type", "kind", "subject", "verb", "header")
 
+NAMED = frozenset({"properties", "patternProperties", "dependentSchemas"})
+CONSTANTS = frozenset({"const", "default", "enum"})
+
 _ABSENT = object()
 
 
@@ -71,10 +74,12 @@ class _Comparison:
                     found += _same(_sorted(before), _sorted(after), here)
                 case "anyOf" | "oneOf":
                     found += self._branches(before, after, here, depth)
-                case "items" | "additionalProperties":
+                case "items" | "additionalProperties" | "propertyNames":
                     found += self._nested(before, after, here, depth)
+                case "patternProperties":
+                    found += self._patterns(before, after, here, depth)
                 case _:
-                    found += _same(_bare(before), _bare(after), here)
+                    found += _same(_bare_of(old, keyword, self._old_defs), _bare_of(new, keyword, self._new_defs), here)
         return found
 
     def _properties(self, old: JsonMap, new: JsonMap, path: str, depth: int) -> list[str]:
@@ -110,6 +115,13 @@ class _Comparison:
             found += problems[best]
             del news[best]
         return found
+
+    def _patterns(self, before: object, after: object, path: str, depth: int) -> list[str]:
+        """The same patterns, and of each what it was."""
+        olds, news = _map(before), _map(after)
+        if olds.keys() != news.keys():
+            return [f"{path}: had the patterns {sorted(olds)}, has {sorted(news)}"]
+        return [found for name in olds for found in self.schemas(olds[name], news[name], f"{path}/{name}", depth)]
 
     def _nested(self, before: object, after: object, path: str, depth: int) -> list[str]:
         if before is _ABSENT or after is _ABSENT:
@@ -154,13 +166,29 @@ def _sorted(value: object) -> object:
     return value if items is None else sorted(items, key=repr)
 
 
-def _bare(value: object) -> object:
-    """A condition (`if`, `not`, ...) or a bound without its annotations: a condition may not change at all."""
-    if isinstance(value, Mapping):
-        conditions = cast("JsonMap", value)
-        return {key: _bare(inner) for key, inner in conditions.items() if key not in FREE}
+def _bare(value: object, defs: JsonMap, opened: tuple[str, ...] = ()) -> object:
+    """A condition (`if`, `not`, ...) or a bound without annotations: it may not change at all, nor what it names."""
     items = _list(value)
-    return value if items is None else [_bare(item) for item in items]
+    if items is not None:
+        return [_bare(item, defs, opened) for item in items]
+    schema = _map(value)
+    ref = _ref(schema)
+    if not schema or ref in opened:
+        return value
+    within = (*opened, ref) if ref else opened
+    bare = {key: inner for key, inner in _resolve(schema, defs).items() if key not in FREE}
+    return {key: _bare_keyword(key, inner, defs, within) for key, inner in bare.items()}
+
+
+def _bare_of(schema: JsonMap, keyword: str, defs: JsonMap) -> object:
+    return _bare_keyword(keyword, schema[keyword], defs, ()) if keyword in schema else _ABSENT
+
+
+def _bare_keyword(keyword: str, value: object, defs: JsonMap, opened: tuple[str, ...]) -> object:
+    """A field may have the name of an annotation, and a constant is no schema."""
+    if keyword in NAMED:
+        return {name: _bare(schema, defs, opened) for name, schema in _map(value).items()}
+    return value if keyword in CONSTANTS else _bare(value, defs, opened)
 
 
 def _same(before: object, after: object, path: str) -> list[str]:
