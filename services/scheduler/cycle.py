@@ -5,7 +5,7 @@ against what is allocated; one that has become stale is dropped alone, and the n
 """
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 
@@ -26,6 +26,7 @@ from services.scheduler.tenants import TenantBook
 ACTOR = "scheduler"
 MAX_DUE = 1000
 STAYS_PER_TRANSACTION = 64
+PLACEMENTS_AT_ONCE = 6
 HOUSEKEEPING_S = 600.0
 TENANTS_S = 1.0
 
@@ -100,11 +101,22 @@ class Cycle:
             return
         fleet, tenants = snapshot.fleet(self._limits.node_slots), snapshot.tenants(self._book.tenants)
         decided = plan(fleet, snapshot.queue(ids, tenants, fleet.models), tenants)
-        for placement in decided.placements:
-            await self._commit(placement)
+        await self._commit_all(decided.placements)
         news = [stay for stay in decided.stays if stay.reason != snapshot.jobs[stay.job_id].reason]
         for group in _groups(sorted(news, key=lambda stay: stay.job_id)):
             await self._tell(group)
+
+    async def _commit_all(self, placements: Sequence[Placement]) -> None:
+        """Place a plan's jobs, some at once: each waits for the disk, and rows of nodes keep apart who shares one."""
+        slots = asyncio.Semaphore(PLACEMENTS_AT_ONCE)
+
+        async def commit(placement: Placement) -> None:
+            async with slots:
+                await self._commit(placement)
+
+        for ended in await asyncio.gather(*map(commit, placements), return_exceptions=True):
+            if isinstance(ended, BaseException):
+                raise ended
 
     async def _commit(self, placement: Placement) -> None:
         """Place one job, or drop the placement when job, nodes or cards are no longer as planned."""

@@ -94,7 +94,8 @@ class Scheduler:
             self._reject(tx, event.key, event.id, spec.job_id, spec.name, reason, actor_of(event))
             return
         intent = await store.load_intent(tx.conn, spec.tenant, spec.job_id)
-        await store.delete_intent(tx.conn, spec.tenant, spec.job_id)
+        if intent != model.Intent():
+            await store.delete_intent(tx.conn, spec.tenant, spec.job_id)
         decision = admission.admit(spec, intent, now, self.limits)
         trace = context.current()
         stored = Stored(decision.job, digest, None if trace is None else trace.life)

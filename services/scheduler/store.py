@@ -29,6 +29,7 @@ _TENANT_LOCK = 0x0FB0
 _JOB_LOCK = 0x0FB1
 
 _SAVE_JOB = """
+    WITH noted AS (INSERT INTO changes (kind, id) VALUES ('job', $1))
     INSERT INTO jobs (job_id, tenant, name, spec, body_sha256, version, phase, outcome, reason, attempt, attempts,
       failures, losses, cancel_requested, held, hold_changed_at, not_before, wake_at, progress_step, commit_ms,
       commit_rolling, trace, submitted_at, updated_at, avoid)
@@ -180,7 +181,6 @@ async def save_job(conn: Connection, stored: Stored, limits: Limits) -> None:
         job.updated_at,
         list(job.avoid),
     )
-    await note_change(conn, "job", spec.job_id)
 
 
 async def note_change(conn: Connection, kind: str, id_: str) -> None:
