@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from faststream.middlewares import BaseMiddleware
@@ -224,7 +225,29 @@ class _Pulling:
         raise NotProvisioned(msg)
 
 
-class EachSubscriber(PullStreamSubscriber):
+class _Straight(LogicSubscriber[Any]):
+    """FastStream's way from a message through the middleware to the handler, and nothing else of it.
+
+    Its own enters stacks, scopes and publishers of answers, for which nobody here has a use, and takes a fifth of the
+    time of a message.
+    """
+
+    async def process_message(self, msg: Any) -> Any:
+        """Called for each message, batch or request."""
+        untyped: Any = self
+        config = untyped._outer_config  # noqa: SLF001 - FastStream's own
+        (item,) = untyped.calls
+        token = config.context.set_local("handler_", self)
+        try:
+            call = item.handler.call_wrapped
+            for middleware in reversed(config.broker_middlewares):
+                call = partial(middleware(msg, context=config.context).consume_scope, call)
+            await call(await item.is_suitable(msg, {}))
+        finally:
+            config.context.reset_local("handler_", token)
+
+
+class EachSubscriber(_Straight, PullStreamSubscriber):
     """One handler call per message, up to `tap.capacity` at once, those of one aggregate in the order they came."""
 
     def __init__(self, config: NatsSubscriberConfig, specification: Any, calls: Any, *, tap: Tap) -> None:
@@ -264,7 +287,7 @@ class EachSubscriber(PullStreamSubscriber):
         await super().stop()
 
 
-class BatchSubscriber(BatchPullStreamSubscriber):
+class BatchSubscriber(_Straight, BatchPullStreamSubscriber):
     """One handler call for all messages at hand, up to `tap.batch`; never waits for a batch to fill."""
 
     def __init__(self, config: NatsSubscriberConfig, specification: Any, calls: Any, *, tap: Tap) -> None:
@@ -306,7 +329,7 @@ class BatchSubscriber(BatchPullStreamSubscriber):
         await super().stop()
 
 
-class CallSubscriber(CoreSubscriber):
+class CallSubscriber(_Straight, CoreSubscriber):
     """Serves requests while the gate is open, up to CALLS_AT_ONCE at once, one replica of the service each."""
 
     def __init__(self, config: NatsSubscriberConfig, specification: Any, calls: Any, *, tap: Tap) -> None:
