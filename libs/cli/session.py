@@ -187,7 +187,7 @@ async def connected(stack: Path | None) -> AsyncGenerator[Session]:
     except (OSError, TimeoutError, BusError, NatsError) as error:
         address = settings.nats_url.rpartition("@")[2].removeprefix("nats://")
         words = str(error) or type(error).__name__
-        msg = f"no bus at {address} (from {place.source}): {words}; is the stack up? `farside status`"
+        msg = f"no bus at {address} (from {place.source}): {words}; is it up, and is this user known there?"
         raise UnreachableError(msg) from None
     from libs.telemetry.process import telemetry
 
