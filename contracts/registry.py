@@ -46,14 +46,14 @@ from contracts.rows import NO_KEY as NO_KEY  # noqa: PLC0414 - whoever has the r
 
 M = TypeVar("M", bound=Model, covariant=True)
 
-JOBS_CMD = Stream("JOBS_CMD", "workqueue", max_age_s=7 * DAY_S, dedup_s=0.1)
+JOBS_CMD = Stream("JOBS_CMD", "workqueue", max_age_s=7 * DAY_S, dedup_s=0.1, waiting_per_key=1000)
 JOBS = Stream("JOBS", "limits", max_age_s=30 * DAY_S, dedup_s=120)
 NODES = Stream("NODES", "limits", max_age_s=30 * DAY_S, dedup_s=120)
 HEARTBEATS = Stream("HEARTBEATS", "limits", max_age_s=DAY_S, dedup_s=0.1, newest_only=True)
 WORK_CMD = Stream("WORK_CMD", "workqueue", max_age_s=7 * DAY_S, dedup_s=120)
 ATTEMPTS = Stream("ATTEMPTS", "limits", max_age_s=7 * DAY_S, dedup_s=120)
 CHECKPOINTS = Stream("CHECKPOINTS", "limits", max_age_s=30 * DAY_S, dedup_s=120)
-TRANSFERS_CMD = Stream("TRANSFERS_CMD", "workqueue", max_age_s=7 * DAY_S, dedup_s=0.1)
+TRANSFERS_CMD = Stream("TRANSFERS_CMD", "workqueue", max_age_s=7 * DAY_S, dedup_s=0.1, waiting_per_key=1000)
 TRANSFERS = Stream("TRANSFERS", "limits", max_age_s=30 * DAY_S, dedup_s=120)
 USAGE = Stream("USAGE", "limits", max_age_s=62 * DAY_S, dedup_s=120)
 INVOICES = Stream("INVOICES", "limits", max_age_s=400 * DAY_S, dedup_s=120)

@@ -51,13 +51,17 @@ SERVICES = (INVENTORY, SCHEDULER, CHECKPOINT, TRANSFER, METERING, BILLING, ALERT
 
 @dataclass(frozen=True)
 class Stream:
-    """One JetStream stream. `dedup_s` is short where outsiders publish: the inbox is the truth, not the window."""
+    """One JetStream stream. `dedup_s` is short where outsiders publish: the inbox is the truth, not the window.
+
+    `waiting_per_key`: how many messages of one subject may wait to be read; who sends more is refused, others are not.
+    """
 
     name: str
     retention: Literal["workqueue", "limits"]
     max_age_s: int
     dedup_s: float
     newest_only: bool = False
+    waiting_per_key: int | None = None
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ from libs.bus.connection import (
 from libs.bus.errors import BusError
 from libs.kit.logs import configure, get_logger
 
-MAX_ACK_PENDING = 1000
+MAX_ACK_PENDING = 10_000  # far above what is worked on at once: what comes too early waits among them
 MAX_DELIVER_UNLIMITED = -1
 TENANT_ACK_WAIT_S = 30.0
 READY_TIMEOUT_S = 30.0
@@ -62,7 +62,8 @@ def stream_config(stream: Stream, replicas: int = 1) -> StreamConfig:
         discard=DiscardPolicy.NEW if workqueue else DiscardPolicy.OLD,
         storage=StorageType.FILE,
         max_age=stream.max_age_s,
-        max_msgs_per_subject=1 if stream.newest_only else -1,
+        max_msgs_per_subject=1 if stream.newest_only else stream.waiting_per_key or -1,
+        discard_new_per_subject=stream.waiting_per_key is not None,
         duplicate_window=stream.dedup_s,
         num_replicas=replicas,
         max_msgs=-1,

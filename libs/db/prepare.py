@@ -7,7 +7,8 @@ from libs.db.errors import DbError
 from libs.db.pool import connect_once
 from libs.db.types import Connection
 
-_POWERS = "LOGIN NOSUPERUSER NOCREATEDB NOCREATEROLE NOREPLICATION NOBYPASSRLS"
+# Sessions for two replicas, and to spare.
+_POWERS = "LOGIN NOSUPERUSER NOCREATEDB NOCREATEROLE NOREPLICATION NOBYPASSRLS CONNECTION LIMIT 60"
 
 
 async def prepare_database(admin_dsn: str, passwords: Mapping[str, str]) -> None:

@@ -24,6 +24,8 @@ async def test_every_stream_and_durable_of_the_registry_is_there(client: Client)
         assert config.max_age == stream.max_age_s
         assert config.duplicate_window == pytest.approx(stream.dedup_s)
         assert config.storage == StorageType.FILE
+        assert config.max_msgs_per_subject == (1 if stream.newest_only else stream.waiting_per_key or -1)
+        assert config.discard_new_per_subject == (stream.waiting_per_key is not None)
         workqueue = stream.retention == "workqueue"
         assert config.retention == (RetentionPolicy.WORK_QUEUE if workqueue else RetentionPolicy.LIMITS)
         assert config.discard == (DiscardPolicy.NEW if workqueue else DiscardPolicy.OLD)

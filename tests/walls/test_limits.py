@@ -5,8 +5,10 @@ import contextlib
 
 import pytest
 from nats.js import JetStreamContext
+from nats.js.errors import APIError
 
-from libs.bus.accounts import GUEST_CONNECTIONS, GUEST_SUBSCRIPTIONS
+from contracts import registry
+from libs.bus.accounts import GUEST_CONNECTIONS, GUEST_SUBSCRIPTIONS, OPERATOR
 from tests.waiting import until
 from tests.walls.hub import ACME, BETA, Line, Principal, WalledServer, line, principal
 from tests.walls.world import tenant
@@ -47,6 +49,26 @@ async def test_connections_of_a_guest_are_counted(walled: WalledServer) -> None:
         await served(victim)
         async with principal(walled, VICTIM.user) as another:
             await served(another)
+
+
+async def test_commands_of_a_tenant_that_wait_are_counted(walled: WalledServer) -> None:
+    bound = registry.JOBS_CMD.waiting_per_key
+    assert bound is not None
+    async with (
+        principal(walled, GREEDY.user) as greedy,
+        principal(walled, VICTIM.user) as victim,
+        principal(walled, OPERATOR) as operator,
+    ):
+        for _ in range(2 * bound):
+            await greedy.say(GREEDY.says)
+        await greedy.nc.flush(timeout=60)
+        with pytest.raises(APIError, match="maximum messages per subject exceeded"):
+            await JetStreamContext(greedy.nc, timeout=10).publish(GREEDY.says, b"{}")
+        await served(victim)
+        info = await operator.js.stream_info(registry.JOBS_CMD.name, subjects_filter=GREEDY.says)
+        assert info.state.subjects == {GREEDY.says: bound}
+        await operator.js.purge_stream(registry.JOBS_CMD.name, subject=GREEDY.says)
+        assert (await JetStreamContext(greedy.nc, timeout=10).publish(GREEDY.says, b"{}")).seq > 0
 
 
 async def test_subscriptions_of_a_connection_are_counted(walled: WalledServer) -> None:

@@ -30,6 +30,8 @@ def announce(
     `node` and `facts` are what the ledger has under that name; `holders` maps each announced card's uuid to the other
     node that has it, if any.
     """
+    if _overtaken(node, said):
+        return None
     refusal = _own_cards(said.facts) or _stale(node, said) or _others_cards(said, holders)
     if refusal is not None:
         return Refuse(refusal)
@@ -62,12 +64,18 @@ def _own_cards(facts: NodeFacts) -> str | None:
     return None
 
 
+def _overtaken(node: Node | None, said: Announcement) -> bool:
+    """Whether the stream brings, late, what a newer announcement has replaced; its order outweighs the node's clock."""
+    if node is None or node.incarnation == said.incarnation or said.replayed:
+        return False
+    return said.announced_at <= node.announced_at and said.stored_at <= node.stored_at
+
+
 def _stale(node: Node | None, said: Announcement) -> str | None:
-    """Words for an announcement from before the one in force; the stream's order outweighs the node's clock."""
-    if node is None or node.incarnation == said.incarnation:
+    """Words for a replay of an announcement from before the one in force."""
+    if node is None or node.incarnation == said.incarnation or not said.replayed:
         return None
-    older = said.announced_at <= node.announced_at
-    if not older or (said.stored_at > node.stored_at and not said.replayed):
+    if said.announced_at > node.announced_at:
         return None
     return (
         f"node {node.name}: agent start {said.incarnation} announced itself at {said.announced_at.isoformat()}, before "
