@@ -1,12 +1,12 @@
 """The ledger of services: PostgreSQL, in the service's own schema (tables of libs/bus/migrations)."""
 
 import asyncio
-import json
 from collections.abc import AsyncGenerator, Collection, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Self
 
 from asyncpg import PostgresError
+from pydantic_core import from_json
 
 from libs.bus.errors import NotLeader
 from libs.bus.ledger import OutboxCounts, Tx
@@ -143,7 +143,7 @@ class PgLedger:
                 aggregate=row["aggregate"],
                 stream=row["stream"],
                 subject=row["subject"],
-                headers=json.loads(row["headers"]),
+                headers=from_json(row["headers"]),
                 data=row["data"],
                 number=row["number"],
             )

@@ -1,9 +1,10 @@
 """Rows of the outbox: a message ready to be published, made inside the transaction whose effect it tells."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeVar
+
+from pydantic_core import to_json
 
 from contracts.base import Model
 from contracts.registry import Message
@@ -34,7 +35,7 @@ class OutboxRow:
     @property
     def headers_json(self) -> str:
         """The headers as they are stored."""
-        return json.dumps(dict(self.headers))
+        return to_json(self.headers).decode()
 
 
 def make_row(message: Message[M], body: M, key: str, envelope: Envelope, trace: Trace | None) -> OutboxRow:

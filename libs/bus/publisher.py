@@ -4,7 +4,6 @@ nats-py's own `publish` makes a subject, two tasks' worth of waiting and three o
 """
 
 import asyncio
-import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,6 +11,7 @@ from nats.aio.client import Client as NatsClient
 from nats.aio.msg import Msg
 from nats.js.api import Header, PubAck
 from nats.js.errors import APIError, NoStreamResponseError
+from pydantic_core import from_json
 
 from libs.bus.connection import subscribe
 
@@ -76,7 +76,7 @@ def _expire(future: asyncio.Future[Msg]) -> None:
 def _read(message: Msg) -> PubAck:
     if message.headers is not None and message.headers.get(_STATUS) == _NO_RESPONDERS:
         raise NoStreamResponseError
-    answer: dict[str, Any] = json.loads(message.data)
+    answer: dict[str, Any] = from_json(message.data)
     if "error" in answer:
         raise APIError.from_error(answer["error"])
-    return PubAck.from_response(answer)
+    return PubAck(stream=answer["stream"], seq=answer["seq"], duplicate=answer.get("duplicate"))

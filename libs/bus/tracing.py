@@ -187,7 +187,7 @@ def publishing(row: OutboxRow) -> Generator[dict[str, str], None, None]:
     """
     message = registry.by_type(row.headers.get("ce-type", ""))
     template = row.stream if message is None else _template(message.type)
-    trace = context.from_headers(row.headers)
+    trace = context.from_lower(row.headers)
     try:
         if message is not None and message.stream is registry.HEARTBEATS:
             yield dict(row.headers)

@@ -7,7 +7,7 @@ import asyncio
 import sys
 
 from libs.kit import logs
-from libs.kit.start import read_settings
+from libs.kit.start import read_settings, settle_memory
 from services.agent.ending import end_attempts
 from services.agent.places import Places
 from services.agent.service import SERVICE, SHUTDOWN_GRACE_S, build, executor_of
@@ -24,6 +24,7 @@ def main(arguments: list[str]) -> int:
         ended = end_attempts(Places(settings).attempts, executor_of(settings), SHUTDOWN_GRACE_S)
         logs.get_logger().info("attempts.ended", node=settings.node, attempts=ended)
         return 0
+    settle_memory()
     asyncio.run(build(settings).run())
     return 0
 

@@ -14,7 +14,7 @@ from contracts.attempts import AttemptExited, AttemptProgressed
 from libs.bus import App, Event, PgLedger, Tx
 from libs.db import Connection, Pool, connect, migrate
 from libs.kit.settings import LedgerSettings
-from libs.kit.start import read_settings
+from libs.kit.start import read_settings, settle_memory
 from tests.bench.bus.child import answer
 from tests.bench.bus.load import BATCH, EACH, SAID, SERVICE, STREAM, TENANT, durable, rejected
 from tests.waiting import until
@@ -83,6 +83,7 @@ class Bench:
 async def main(case: str, count: int, warm: int) -> float:
     """Messages a second."""
     settings = read_settings(SERVICE, LedgerSettings)
+    settle_memory()
     pool = await connect(settings.dsn, SERVICE)
     await migrate(pool, SERVICE)
     async with pool.acquire() as connection:
