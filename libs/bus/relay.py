@@ -29,7 +29,7 @@ from libs.kit.tasks import reap
 
 POLL_S = 0.1
 BATCH_ROWS = 512
-MAX_IN_FLIGHT = 128
+MAX_IN_FLIGHT = 256
 PUBLISH_TIMEOUT_S = 5.0
 RETRY_FIRST_S = 0.1
 RETRY_CAP_S = 2.0
