@@ -85,6 +85,7 @@ class Kills:
         self._striking: asyncio.Task[None] | None = None
         self.done: list[Kill] = []
         self.closings: list[str] = []
+        self.billed: list[str] = []
         self.transfers: list[str] = []
 
     async def before(self, number: int) -> None:
@@ -109,11 +110,14 @@ class Kills:
         self._running.stack.release(SPARE)
         await self.nth(registry.NODES_RETURNED, SPARE)
 
-    async def close(self) -> None:
-        """Close the tenant's usage now; asked until it is answered."""
+    async def close(self) -> int:
+        """Close the tenant's usage now, asked until it is answered; returns the samples in it. None make no invoice."""
         self.closings.append(new_id())
         asked = CloseRequest(close_id=self.closings[-1])
-        await self._running.client.request(registry.CALL_CLOSE, asked, key=TENANT, timeout_s=LIMIT_S)
+        reply = await self._running.client.request(registry.CALL_CLOSE, asked, key=TENANT, timeout_s=LIMIT_S)
+        if reply.samples:
+            self.billed.append(reply.close_id)
+        return reply.samples
 
     async def nth(
         self, message: Message[Any], key: str | tuple[str, ...], count: int = 1, *, since: Since = "all"
@@ -151,7 +155,7 @@ class Kills:
         elif part == METERING:
             await self.close()
         elif part == BILLING:
-            await self.close()
+            await until(self.close, LIMIT_S, "usage to be billed")
             await self.nth(registry.USAGE_PERIOD_CLOSED, TENANT, len(self.closings))
         elif part == ALERTING:
             await self.nth(registry.NODES_LOST, SPARE)
