@@ -2,10 +2,10 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Collection, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Self
 
-from asyncpg import PostgresError
+from asyncpg import InterfaceError, PostgresError
 from pydantic_core import from_json
 
 from libs.bus.errors import NotLeader
@@ -197,7 +197,8 @@ async def _roll_back(connection: Connection) -> None:
     try:
         await connection.execute("ROLLBACK")
     except Exception:  # noqa: BLE001 - see above
-        connection.terminate()
+        with suppress(InterfaceError):  # the pool may have taken a lost session back by itself
+            connection.terminate()
 
 
 async def _emit(tx: Tx[Connection]) -> None:
