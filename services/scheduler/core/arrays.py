@@ -1,0 +1,225 @@
+"""What the scheduler's plan is made from, and the plan: arrays over nodes, cards, jobs, attempts and tenants.
+
+One element of an array is one node, card, waiting job, live attempt, member or tenant; the first axis is named beside
+each field: N nodes, C cards, J waiting jobs, A live attempts, M members of attempts, H cards held by members, T
+tenants, P pools. Nodes are in order of name, cards in order of node and index. Shares of a card are whole numbers of
+millionths (`CARD` is a whole one), times are microseconds since 1970, `NEVER` is a time that does not come.
+"""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contracts.base import Reason, Tier
+from services.scheduler.core.model import Seat
+
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+Floats = NDArray[np.float64]
+
+CARD = 1_000_000
+NEVER = np.iinfo(np.int64).max
+ANYONE = -1
+TIERS = tuple(Tier)
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """All known nodes and their cards.
+
+    `pool` is `ANYONE` (-1) where every tenant may use the node. `scarce` nodes have the high-bandwidth links that gangs
+    need. `free_budget` is what the assessed limit of the node leaves of its cards (millionths, `NEVER` without a
+    limit), `free_link_mbps` what is left of its link. A node holds at most `node_slots` members. `card_link` numbers
+    the groups of cards that share a card link within their node.
+    """
+
+    nodes: tuple[str, ...]  # N
+    versions: Ints  # N
+    tier: Ints  # N, index into TIERS
+    pool: Ints  # N, index into pools
+    zone: Ints  # N, index into zones
+    rack: Ints  # N, index into racks
+    ready: Bools  # N
+    scarce: Bools  # N
+    cpu_milli: Ints  # N
+    memory_bytes: Ints  # N
+    free_cpu_milli: Ints  # N
+    free_memory_bytes: Ints  # N
+    free_budget: Ints  # N
+    free_link_mbps: Ints  # N
+    node_slots: int
+    free_slots: Ints  # N
+    pools: tuple[str, ...]
+    zones: tuple[str, ...]
+    racks: tuple[str, ...]
+    models: tuple[str, ...]  # in lower case
+    card_node: Ints  # C, index into nodes
+    card_index: Ints  # C
+    card_model: Ints  # C, index into models
+    card_memory_bytes: Ints  # C
+    card_link: Ints  # C
+    card_free: Ints  # C, millionths
+
+
+class Level(StrEnum):
+    """How near to each other the members of a gang are to be; `LINK` also asks each member's cards to share a link."""
+
+    LINK = "link"
+    NODE = "node"
+    RACK = "rack"
+    ZONE = "zone"
+
+
+@dataclass(frozen=True)
+class Demand:
+    """What a job asks: `members` times the rest. Jobs that ask the same have one `Demand` between them.
+
+    `share` is taken of one card when `cards` is 1 and it is below `CARD`; `share_memory_bytes`, when above zero, stands
+    for a share of the card's memory instead. `models` are the card models that will do, in lower case and in order;
+    empty: any. `needs_bandwidth` says that scarce nodes are meant for it.
+    """
+
+    tiers: tuple[Tier, ...]
+    members: int = 1
+    cards: int = 0
+    share: int = CARD
+    share_memory_bytes: int = 0
+    models: tuple[str, ...] = ()
+    card_memory_bytes: int = 0
+    cpu_milli: int = 0
+    memory_bytes: int = 0
+    link_mbps: int = 0
+    level: Level | None = None
+    level_required: bool = False
+    needs_bandwidth: bool = False
+
+
+@dataclass(frozen=True)
+class Queue:
+    """Jobs without an attempt. `gate` is an index into `gates`: reasons that no free card would change, -1 none.
+
+    `avoid` maps a job to nodes that are taken only when no others fit. `damaged` jobs lost their place to a fault of
+    the fleet and have the first claim on what replaces it.
+    """
+
+    job_ids: tuple[str, ...]  # J
+    versions: Ints  # J
+    tenant: Ints  # J
+    rank: Ints  # J, 0 online, 1 normal, 2 batch
+    submitted_us: Ints  # J
+    longest_us: Ints  # J, the longest run, NEVER when unbounded
+    shape: Ints  # J, index into shapes
+    gate: Ints  # J
+    damaged: Bools  # J
+    shapes: tuple[Demand, ...]
+    gates: tuple[Reason, ...] = ()
+    avoid: dict[int, tuple[int, ...]] = field(default_factory=dict[int, tuple[int, ...]])
+
+
+@dataclass(frozen=True)
+class Running:
+    """Live attempts and what their members hold; all of it is taken off what the fleet shows as free.
+
+    `saved_us` is when the attempt's work was last safe: its newest checkpoint, or its start. `stopping` attempts leave
+    by themselves. `changed_us` is when the job was preempted last, `NEVER` when it was not.
+    """
+
+    job_ids: tuple[str, ...]  # A
+    tenant: Ints  # A
+    rank: Ints  # A
+    placed_us: Ints  # A
+    ends_us: Ints  # A, by its longest run, NEVER when unbounded
+    saved_us: Ints  # A
+    preemptible: Bools  # A
+    stopping: Bools  # A
+    shape: Ints  # A, index into shapes
+    shapes: tuple[Demand, ...]
+    member_attempt: Ints  # M, index into the attempts
+    member_node: Ints  # M, index into the fleet's nodes
+    held_member: Ints  # H, index into the members
+    held_card: Ints  # H, index into the fleet's cards
+
+
+@dataclass(frozen=True)
+class Tenants:
+    """What tenants may hold at a time and what they hold now; cards in millionths.
+
+    `guarantee` is theirs at any time, up to `limit` they may borrow. Tenants of one `cohort` (-1: none) lend each other
+    what they leave of their guarantees. `usage` is what each used of late, in card-milliseconds, older use counting
+    less. `weight` divides it.
+    """
+
+    names: tuple[str, ...]  # T
+    known: Bools  # T
+    guarantee: Ints  # T
+    limit: Ints  # T
+    quota_jobs: Ints  # T
+    used: Ints  # T
+    used_jobs: Ints  # T
+    weight: Floats  # T
+    usage: Floats  # T
+    cohort: Ints  # T
+    pools: Bools  # T x P, which pools each may use
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Seats for one job, and the versions of job and nodes that they were chosen against."""
+
+    job_id: str
+    version: int
+    seats: tuple[Seat, ...]
+    node_versions: tuple[tuple[str, int], ...]
+
+
+class PreemptWhy(StrEnum):
+    """What a victim is stopped for."""
+
+    PRIORITY = "priority"
+    GUARANTEE = "guarantee"
+    QUOTA = "quota"
+    CONSOLIDATION = "consolidation"
+    DRAIN = "drain"
+
+
+@dataclass(frozen=True)
+class Preemption:
+    """One attempt to be stopped, with grace for a checkpoint, so that `for_job` may have its cards."""
+
+    job_id: str
+    why: PreemptWhy
+    for_job: str | None
+    reason: Reason
+
+
+@dataclass(frozen=True)
+class Reservation:
+    """Room kept for a job that does not fit yet: where, from when on, and what that expectation rests on."""
+
+    job_id: str
+    nodes: tuple[str, ...]
+    starts_us: int
+    basis: str
+
+
+@dataclass(frozen=True)
+class Stay:
+    """Why one job gets no place now, and when it may expect one."""
+
+    job_id: str
+    version: int
+    reason: Reason
+    starts_us: int = NEVER
+    basis: str = ""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """In the order in which it was decided; placements and stays together name each waiting job once."""
+
+    placements: tuple[Placement, ...]
+    preemptions: tuple[Preemption, ...]
+    reservations: tuple[Reservation, ...]
+    stays: tuple[Stay, ...]
