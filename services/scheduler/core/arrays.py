@@ -2,7 +2,7 @@
 
 One element of an array is one node, card, waiting job, live attempt, member or tenant; the first axis is named beside
 each field: N nodes, C cards, J waiting jobs, A live attempts, M members of attempts, H cards held by members, T
-tenants, P pools. Nodes are in order of name, cards in order of node and index. Shares of a card are whole numbers of
+tenants, K cohorts, P pools. Nodes are in order of name, cards in order of node and index. Shares of a card are whole numbers of
 millionths (`CARD` is a whole one), times are microseconds since 1970, `NEVER` is a time that does not come.
 """
 
@@ -23,6 +23,10 @@ CARD = 1_000_000
 NEVER = np.iinfo(np.int64).max
 ANYONE = -1
 TIERS = tuple(Tier)
+
+
+def _none() -> Ints:
+    return np.zeros(0, dtype=np.int64)
 
 
 @dataclass(frozen=True)
@@ -123,7 +127,10 @@ class Running:
     """Live attempts and what their members hold; all of it is taken off what the fleet shows as free.
 
     `saved_us` is when the attempt's work was last safe: its newest checkpoint, or its start. `stopping` attempts leave
-    by themselves. `changed_us` is when the job was preempted last, `NEVER` when it was not.
+    by themselves; `leaving_for` names the job that each makes room for, None where there is none or none is known
+    (empty: known of no attempt). `preempted_us` is when the attempt's job was preempted last, -1 when it never was
+    (empty: of no attempt). `changed_us` is when something else than the scheduler's own decisions changed last: a
+    submission, an end, a node, a quota. A job that was preempted since is not preempted again.
     """
 
     job_ids: tuple[str, ...]  # A
@@ -140,6 +147,9 @@ class Running:
     member_node: Ints  # M, index into the fleet's nodes
     held_member: Ints  # H, index into the members
     held_card: Ints  # H, index into the fleet's cards
+    leaving_for: tuple[str | None, ...] = ()  # A
+    preempted_us: Ints = field(default_factory=_none)  # A
+    changed_us: int = NEVER
 
 
 @dataclass(frozen=True)
@@ -147,8 +157,9 @@ class Tenants:
     """What tenants may hold at a time and what they hold now; cards in millionths.
 
     `guarantee` is theirs at any time, up to `limit` they may borrow. Tenants of one `cohort` (-1: none) lend each other
-    what they leave of their guarantees. `usage` is what each used of late, in card-milliseconds, older use counting
-    less. `weight` divides it.
+    what they leave of their guarantees, and so do the cohorts below one `parent` (-1: none); all that stands below a
+    cohort holds at most its `ceiling`. A tenant without a cohort borrows what is free. `usage` is what each used of
+    late, in card-milliseconds, older use counting less. `weight` divides it.
     """
 
     names: tuple[str, ...]  # T
@@ -162,6 +173,9 @@ class Tenants:
     usage: Floats  # T
     cohort: Ints  # T
     pools: Bools  # T x P, which pools each may use
+    cohorts: tuple[str, ...] = ()  # K
+    parent: Ints = field(default_factory=_none)  # K, index into the cohorts
+    ceiling: Ints = field(default_factory=_none)  # K, millionths, NEVER without one
 
 
 @dataclass(frozen=True)
@@ -175,10 +189,13 @@ class Placement:
 
 
 class PreemptWhy(StrEnum):
-    """What a victim is stopped for."""
+    """What a victim is stopped for: a higher class, a guarantee that it borrowed from, its turn being over (it held
+    most of its pool for long), a quota that was lowered, room for a gang elsewhere, a pool that was divided anew.
+    """
 
     PRIORITY = "priority"
     GUARANTEE = "guarantee"
+    TURN = "turn"
     QUOTA = "quota"
     CONSOLIDATION = "consolidation"
     DRAIN = "drain"
