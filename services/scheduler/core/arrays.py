@@ -2,8 +2,8 @@
 
 One element of an array is one node, card, waiting job, live attempt, member or tenant; the first axis is named beside
 each field: N nodes, C cards, J waiting jobs, A live attempts, M members of attempts, H cards held by members, T
-tenants, K cohorts, P pools. Nodes are in order of name, cards in order of node and index. Shares of a card are whole numbers of
-millionths (`CARD` is a whole one), times are microseconds since 1970, `NEVER` is a time that does not come.
+tenants, K cohorts, P pools. Nodes are in order of name, cards in order of node and index. Shares of a card are whole
+numbers of millionths (`CARD` is a whole one), times are microseconds since 1970, `NEVER` is a time that does not come.
 """
 
 from dataclasses import dataclass, field
@@ -189,8 +189,10 @@ class Placement:
 
 
 class PreemptWhy(StrEnum):
-    """What a victim is stopped for: a higher class, a guarantee that it borrowed from, its turn being over (it held
-    most of its pool for long), a quota that was lowered, room for a gang elsewhere, a pool that was divided anew.
+    """What a victim is stopped for.
+
+    A higher class; a guarantee that it borrowed from; its turn is over, as it held most of its kind of cards for long;
+    a limit that was lowered; room for a gang, while it moves; a pool that is its tenant's no more.
     """
 
     PRIORITY = "priority"
