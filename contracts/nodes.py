@@ -5,7 +5,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from contracts.base import Count, Label, Model, Name, Open, Positive, Text, Tier, Utc, Uuid
+from contracts.base import Count, Label, Model, Name, Open, Positive, Text, Tier, Utc, Uuid, Word
 
 
 class CardSource(StrEnum):
@@ -25,6 +25,46 @@ class Card(Model):
     source: Open[CardSource]
 
 
+class LinkKind(StrEnum):
+    """What joins the cards of a node, or the node to others."""
+
+    NVSWITCH = "nvswitch"
+    NVLINK = "nvlink"
+    PCIE = "pcie"
+    INFINIBAND = "infiniband"
+    ROCE = "roce"
+    ETHERNET = "ethernet"
+    RADIO = "radio"
+    OPTICAL = "optical"
+
+
+class LinkCharge(StrEnum):
+    """How the use of a link is paid for."""
+
+    FREE = "free"
+    FLAT = "flat"
+    VOLUME = "volume"
+    PEAK = "peak"
+
+
+class Link(Model):
+    """A link with the bandwidth it is sold as, what was measured of it, and the most that may be used of it."""
+
+    kind: Open[LinkKind]
+    nominal_mbps: Count | None = None
+    effective_mbps: Count | None = None
+    ceiling_mbps: Count | None = None
+    charge: Open[LinkCharge] | None = None
+
+
+class MonthlyCost(Model):
+    """A node's share of power and depreciation for a month, in millionths of the currency."""
+
+    currency: Word
+    power_micro: Count = 0
+    depreciation_micro: Count = 0
+
+
 class LiveAttempt(Model):
     """One attempt that an agent is responsible for at this moment."""
 
@@ -34,7 +74,12 @@ class LiveAttempt(Model):
 
 
 class NodeFacts(Model):
-    """What a node is: facts that change only when its agent starts anew."""
+    """What a node is: facts that change only when its agent starts anew.
+
+    `prechecks` names the checks that the agent runs before first work and reports in `nodes.reported`: until each has
+    passed the node is `announced`. An agent that names none vouches for its node by announcing it.
+    `card_link` joins the cards, `node_link` the node to others; `link_mbps` is the way to the centre.
+    """
 
     node: Name
     tier: Tier
@@ -45,6 +90,15 @@ class NodeFacts(Model):
     memory_bytes: Count
     cards: Annotated[list[Card], Field(max_length=1024)]
     link_mbps: Count | None = None
+    generation: Label | None = None
+    rack: Name | None = None
+    card_link: Link | None = None
+    node_link: Link | None = None
+    cost: MonthlyCost | None = None
+    power_limit_w: Count | None = None
+    heat_limit_w: Count | None = None
+    boot_id: Label | None = None
+    prechecks: Annotated[list[Word], Field(max_length=64)] = []
 
 
 class NodeAnnounced(Model):
@@ -77,16 +131,50 @@ class ClockTick(Model):
 class NodePhase(StrEnum):
     """Health of a node as inventory judges it.
 
-    Work is placed on a `ready` node only; a phase that a reader does not know says nothing of the work that is there.
+    Work is placed on a `ready` node only. `announced`: its checks before first work are awaited; `checked`: they passed
+    and its first heartbeat is awaited. `quarantined`: faulty, out of the pool. `draining`: by order, its work is to
+    leave; `retired`: by order, for good. In all of these the agent is there and its work may run on; whoever is
+    `suspect` has been silent for a while, and what ran on a `lost` node is dead. A phase that a reader does not know
+    says nothing of the work that is there.
     """
 
     READY = "ready"
     SUSPECT = "suspect"
     LOST = "lost"
+    ANNOUNCED = "announced"
+    CHECKED = "checked"
+    QUARANTINED = "quarantined"
+    DRAINING = "draining"
+    RETIRED = "retired"
+
+
+class NodeClass(StrEnum):
+    """What a node is good for, and whether it may be given away."""
+
+    TRAINING = "training"
+    REPLACEABLE = "replaceable"
+    SCARCE = "scarce"
+    CRITICAL_IN_USE = "critical_in_use"
+
+
+class NodeLimits(Model):
+    """What may be used of a node by assessment, headroom already taken off; None where nothing limits it.
+
+    `cards` is how many cards may work at once within the limits of power and heat.
+    """
+
+    link_mbps: Count | None = None
+    power_w: Count | None = None
+    heat_w: Count | None = None
+    cards: Count | None = None
 
 
 class NodeState(Model):
-    """The full state of a node after a transition; `version` is the event's `ce-sequence`."""
+    """The full state of a node after a transition; `version` is the event's `ce-sequence`.
+
+    Nothing new goes to a `cordoned` node, nor onto its `bad_cards` (indexes). `scarce` nodes have high bandwidth that
+    others lack: they are kept for work that needs it. `facts` are those announced, completed by those declared.
+    """
 
     node: Name
     version: Positive
@@ -97,3 +185,21 @@ class NodeState(Model):
     reason: Text = ""
     requeue_held: bool = False
     since: Utc
+    cordoned: bool = False
+    bad_cards: list[Count] = []
+    grade: Label | None = None
+    node_class: Open[NodeClass] | None = None
+    scarce: bool = False
+    limits: NodeLimits | None = None
+
+
+class NodeOrder(Model):
+    """What an operator orders of a node, and why.
+
+    Cordon: no new work. Drain: the same, and what runs there is to leave. Uncordon: end either, or a retirement.
+    Retire: drain it and take it out of the fleet once nothing runs there. Check: what was found faulty has been mended;
+    the node is quarantined no more and takes work again when its next report passes every check.
+    """
+
+    node: Name
+    reason: Annotated[str, Field(min_length=1, max_length=1024)]

@@ -12,6 +12,7 @@ from contracts import (
     attempts,
     checkpoints,
     deadletters,
+    health,
     invoices,
     jobs,
     nodes,
@@ -49,7 +50,9 @@ M = TypeVar("M", bound=Model, covariant=True)
 JOBS_CMD = Stream("JOBS_CMD", "workqueue", max_age_s=7 * DAY_S, dedup_s=0.1, waiting_per_key=1000)
 JOBS = Stream("JOBS", "limits", max_age_s=30 * DAY_S, dedup_s=120)
 NODES = Stream("NODES", "limits", max_age_s=30 * DAY_S, dedup_s=120)
+NODES_CMD = Stream("NODES_CMD", "workqueue", max_age_s=7 * DAY_S, dedup_s=120)
 HEARTBEATS = Stream("HEARTBEATS", "limits", max_age_s=DAY_S, dedup_s=0.1, newest_only=True)
+REPORTS = Stream("REPORTS", "limits", max_age_s=7 * DAY_S, dedup_s=0.1, newest_only=True)
 WORK_CMD = Stream("WORK_CMD", "workqueue", max_age_s=7 * DAY_S, dedup_s=120)
 ATTEMPTS = Stream("ATTEMPTS", "limits", max_age_s=7 * DAY_S, dedup_s=120)
 CHECKPOINTS = Stream("CHECKPOINTS", "limits", max_age_s=30 * DAY_S, dedup_s=120)
@@ -66,7 +69,9 @@ STREAMS = (
     JOBS_CMD,
     JOBS,
     NODES,
+    NODES_CMD,
     HEARTBEATS,
+    REPORTS,
     WORK_CMD,
     ATTEMPTS,
     CHECKPOINTS,
@@ -97,6 +102,10 @@ def _job_event(name: str, model: type[M], *consumers: Consumer) -> Message[M]:
 def _node_event(name: str, *others: Consumer) -> Message[nodes.NodeState]:
     consumers = (Consumer(SCHEDULER), *others)
     return Message("nodes", name, Kind.EVENT, Key.NODE, NODES, nodes.NodeState, (INVENTORY,), consumers, (OPERATOR,))
+
+
+def _node_order(name: str) -> Message[nodes.NodeOrder]:
+    return _command("nodes", name, Key.NODE, NODES_CMD, nodes.NodeOrder, (OPERATOR,), Consumer(INVENTORY))
 
 
 def _attempt_event(name: str, model: type[M], *consumers: Consumer) -> Message[M]:
@@ -146,6 +155,25 @@ NODES_GRADED = _node_event("graded")
 NODES_SUSPECT = _node_event("suspect")
 NODES_LOST = _node_event("lost", Consumer(ALERTING))
 NODES_RETURNED = _node_event("returned", Consumer(ALERTING))
+NODES_QUARANTINED = _node_event("quarantined")
+NODES_RELEASED = _node_event("released")
+NODES_REPORTED = Message(
+    "nodes",
+    "reported",
+    Kind.EVENT,
+    Key.NODE,
+    REPORTS,
+    health.NodeReported,
+    (AGENT,),
+    (Consumer(INVENTORY, batch=256),),
+    (OPERATOR,),
+    status="draft",
+)
+NODES_CORDON = _node_order("cordon")
+NODES_DRAIN = _node_order("drain")
+NODES_UNCORDON = _node_order("uncordon")
+NODES_RETIRE = _node_order("retire")
+NODES_CHECK = _node_order("check")
 
 WORK_RUN = _command("work", "run", Key.NODE, WORK_CMD, work.WorkRun, (SCHEDULER,), Consumer(AGENT, per_node=True))
 WORK_STOP = _command("work", "stop", Key.NODE, WORK_CMD, work.WorkStop, (SCHEDULER,), Consumer(AGENT, per_node=True))

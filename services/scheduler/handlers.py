@@ -68,6 +68,8 @@ class Scheduler:
         app.on(registry.NODES_SUSPECT, self.on_node)
         app.on(registry.NODES_LOST, self.on_node)
         app.on(registry.NODES_RETURNED, self.on_node)
+        app.on(registry.NODES_QUARANTINED, self.on_node)
+        app.on(registry.NODES_RELEASED, self.on_node)
         app.on(registry.ATTEMPTS_STARTED, self.on_started)
         app.on_batch(registry.ATTEMPTS_PROGRESSED, self.on_progressed)
         app.on(registry.ATTEMPTS_READY, self.on_ready)
