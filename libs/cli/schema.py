@@ -90,7 +90,7 @@ def _number(node: Schema) -> str:
         return f"{what} from {low} to {high}"
     if low is not None:
         return f"{what}, at least {low}"
-    return what
+    return f"{what} above {node['exclusiveMinimum']:g}" if "exclusiveMinimum" in node else what
 
 
 def _text(node: Schema) -> str:

@@ -9,7 +9,7 @@ import click
 
 from contracts import registry
 from contracts.jobs import Artefact, JobRejected, JobSpec, JobState
-from libs.cli import jobfile, options, output, words
+from libs.cli import jobfile, options, output, words, yamlfile
 from libs.cli.errors import CliError, FileError, UnreachableError
 from libs.cli.manual import Manual
 from libs.cli.pack import Packed, pack
@@ -77,18 +77,8 @@ def submit(
 
 def _read(file: Path) -> tuple[str, str]:
     if str(file) == "-":
-        return "standard input", sys.stdin.read(jobfile.MAX_FILE_BYTES)
-    try:
-        if file.stat().st_size > jobfile.MAX_FILE_BYTES:
-            msg = f"{file} is larger than {words.size(jobfile.MAX_FILE_BYTES)}: is it a job file?"
-            raise FileError(msg)
-        return str(file), file.read_text()
-    except OSError as error:
-        msg = f"{file} cannot be read: {error.strerror or error}"
-        raise FileError(msg) from None
-    except UnicodeDecodeError as error:
-        msg = f"{file} is no UTF-8 text ({error.reason} at byte {error.start}): is it a job file?"
-        raise FileError(msg) from None
+        return "standard input", sys.stdin.read(yamlfile.MAX_FILE_BYTES)
+    return str(file), yamlfile.text_of(file, jobfile.JOB_FILE.what)
 
 
 async def _submit(submission: Submission, stack: Path | None, *, wait: bool, as_json: bool) -> None:
