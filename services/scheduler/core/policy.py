@@ -4,6 +4,8 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from math import log
 
+from services.scheduler.core.packing import DEFAULT as PLACER
+
 HOUR_S = 3600
 DAY_S = 24 * HOUR_S
 
@@ -46,7 +48,7 @@ class Policy:
       rest end; `DRAIN` lets all of it end.
     """
 
-    placer: str = "farside"
+    placer: str = PLACER
     order: Order = Order.FAIR
     strict: bool = False
     half_life_s: int = 7 * DAY_S
