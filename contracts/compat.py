@@ -2,9 +2,10 @@
 
 Comes in: an earlier committed schema and today's. Goes out: one sentence for each change that would break a reader.
 Events are replayed and services are deployed one by one, so both directions count: today's readers take yesterday's
-messages, and yesterday's readers take today's. That leaves two changes in v1: a new field, not required, of an
-object that ignores fields it does not know, and a new word of an open vocabulary (`contracts.base.Open`), whose readers
-take any word. Titles, descriptions, examples and the names of `$defs` are free.
+messages, and yesterday's readers take today's. That leaves three changes in v1: a new field, not required, of an
+object that ignores fields it does not know; a rule for those who state such a field (`dependentSchemas`); a new word of
+an open vocabulary (`contracts.base.Open`), whose readers take any word. Titles, descriptions, examples and the names of
+`$defs` are free.
 
 The same holds for commands and requests. A wider bound would be taken from the sender by the service of today, but not
 by that of yesterday, which may run beside it or come back, and what a command says is told again in events.
@@ -74,6 +75,10 @@ class _Comparison:
                     found += _same(_sorted(before), _sorted(after), here)
                 case "anyOf" | "oneOf":
                     found += self._branches(before, after, here, depth)
+                case "default":
+                    found += _same(before, _of_old(before, after), here)
+                case "dependentSchemas":
+                    found += self._dependents(old, new, here)
                 case "items" | "additionalProperties" | "propertyNames":
                     found += self._nested(before, after, here, depth)
                 case "patternProperties":
@@ -100,6 +105,18 @@ class _Comparison:
                 f"{path}/{name}: field added where older readers refuse it" for name in after if name not in before
             ]
         return found
+
+    def _dependents(self, old: JsonMap, new: JsonMap, path: str) -> list[str]:
+        """Rules for whoever states a field: those for fields of old stay, for others nobody has been bound yet."""
+        before, after = _map(old.get("dependentSchemas")), _map(new.get("dependentSchemas"))
+        bound = before.keys() | (after.keys() & _map(old.get("properties")).keys())
+        olds = {name: _bare(before[name], self._old_defs) for name in before}
+        news = {name: _bare(after[name], self._new_defs) for name in after}
+        return [
+            problem
+            for name in sorted(bound)
+            for problem in _same(olds.get(name, _ABSENT), news.get(name, _ABSENT), f"{path}/{name}")
+        ]
 
     def _branches(self, before: object, after: object, path: str, depth: int) -> list[str]:
         """Alternatives may change places; each old one needs one of its own today, and none may be new."""
@@ -189,6 +206,13 @@ def _bare_keyword(keyword: str, value: object, defs: JsonMap, opened: tuple[str,
     if keyword in NAMED:
         return {name: _bare(schema, defs, opened) for name, schema in _map(value).items()}
     return value if keyword in CONSTANTS else _bare(value, defs, opened)
+
+
+def _of_old(before: object, after: object) -> object:
+    """A default of today without what it says of fields that are new."""
+    if not isinstance(before, Mapping) or not isinstance(after, Mapping):
+        return after
+    return {name: value for name, value in _map(cast("object", after)).items() if name in before}
 
 
 def _same(before: object, after: object, path: str) -> list[str]:

@@ -21,10 +21,15 @@ from contracts.base import (
     Uri,
     Utc,
     Uuid,
+    Word,
 )
 
 MAX_CARDS_PER_MEMBER = 64
 MAX_MEMBERS = 4096
+MAX_ACCELERATORS = 16
+MAX_PARALLEL = 65_536
+CARD_MILLI = 1000
+CARD_MILLIONTHS = 1_000_000
 
 
 class JobKind(StrEnum):
@@ -66,8 +71,35 @@ class OnPartition(StrEnum):
     KEEP = "keep"
 
 
+def _stated(name: str, rule: JsonDict) -> JsonDict:
+    """`rule` for whoever states the field `name`; null states nothing."""
+    return {name: {"anyOf": [{"properties": {name: {"type": "null"}}}, rule]}}
+
+
+# The cross-field rules of `Resources` in the words of JSON Schema.
+_ONE_CARD: JsonDict = {"properties": {"cards": {"const": 1}}, "required": ["cards"]}
+_EITHER_SHARE: JsonDict = {
+    "properties": {"cards": {"const": 1}, "share_milli": {"type": "null"}},
+    "required": ["cards"],
+}
+_ANY_OF_THESE: JsonDict = {"properties": {"accelerator": {"type": "null"}}}
+_SHARES: JsonDict = {
+    "dependentSchemas": {
+        **_stated("share_milli", _ONE_CARD),
+        **_stated("share_memory_bytes", _EITHER_SHARE),
+        **_stated("accelerators", _ANY_OF_THESE),
+    }
+}
+
+
 class Resources(Model):
-    """What one member of the job needs on its node."""
+    """What one member of the job needs on its node.
+
+    A member with one card may ask for a share of it: thousandths, or so many bytes of its memory. A share never spans
+    cards. `accelerators` are models any of which will do. `link_mbps` is kept free for it on the node's link.
+    """
+
+    model_config = ConfigDict(json_schema_extra=_SHARES)
 
     cards: Annotated[int, Field(ge=0, le=MAX_CARDS_PER_MEMBER)] = 0
     accelerator: Label | None = None
@@ -75,6 +107,30 @@ class Resources(Model):
     cpu_milli: Count = 0
     memory_bytes: Count = 0
     huge_pages_bytes: Count = 0
+    share_milli: Annotated[int, Field(ge=1, le=CARD_MILLI)] | None = None
+    share_memory_bytes: Positive | None = None
+    accelerators: Annotated[list[Label], Field(min_length=1, max_length=MAX_ACCELERATORS)] | None = None
+    link_mbps: Count | None = None
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        shared = self.share_milli is not None or self.share_memory_bytes is not None
+        if shared and self.cards != 1:
+            msg = f"cards is {self.cards}: a share is taken of one card, so state cards 1, or no share"
+            raise ValueError(msg)
+        if self.share_milli is not None and self.share_memory_bytes is not None:
+            msg = "share_milli is stated beside share_memory_bytes: state one of them"
+            raise ValueError(msg)
+        if self.accelerator is not None and self.accelerators is not None:
+            msg = "accelerator is stated beside accelerators: state one of them"
+            raise ValueError(msg)
+        return self
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The card models that will do, in lower case and in order; empty: any."""
+        stated = self.accelerators or ([] if self.accelerator is None else [self.accelerator])
+        return tuple(sorted({model.casefold() for model in stated}))
 
 
 class Artefact(Model):
@@ -98,6 +154,55 @@ class CheckpointPolicy(Model):
     keep_last: Annotated[int, Field(ge=1, le=1000)] = 3
 
 
+class TopologyLevel(StrEnum):
+    """How near to each other the members of a gang are; `link`: the cards of each member share a card link too."""
+
+    LINK = "link"
+    NODE = "node"
+    RACK = "rack"
+    ZONE = "zone"
+
+
+class Topology(Model):
+    """All members within one node, rack or zone: `required`, or where that can be had. No level asks nothing."""
+
+    level: TopologyLevel | None = None
+    required: bool = False
+
+
+class Image(Model):
+    """A container image, and the code commit and dataset version that its reference stands for, for good."""
+
+    reference: Label
+    commit: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{7,64}$")] | None = None
+    dataset: DatasetRef | None = None
+
+
+class Recompute(StrEnum):
+    """What of the activations is computed again instead of kept (gradient checkpointing)."""
+
+    NONE = "none"
+    SELECTIVE = "selective"
+    FULL = "full"
+
+
+Degree = Annotated[int, Field(ge=1, le=MAX_PARALLEL)]
+
+
+class Parallel(Model):
+    """How the job divides its model over its cards; the job's own script reads it, the scheduler does not.
+
+    `precision` is the number format of the forward pass, such as bf16 or fp8.
+    """
+
+    tp: Degree = 1
+    pp: Degree = 1
+    dp: Degree = 1
+    microbatch: Degree | None = None
+    recompute: Recompute | None = None
+    precision: Word | None = None
+
+
 EnvName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}$")]
 
 
@@ -112,7 +217,11 @@ _FINITE_UNLESS_INFERENCE: JsonDict = {
 
 
 class JobSpec(Model):
-    """What a job is. A job file holds these fields, all but `job_id` and `tenant`."""
+    """What a job is. A job file holds these fields, all but `job_id` and `tenant`.
+
+    `window` names hours of the scheduler's policy file, outside of which the job is not started. `preemptible` says
+    whether a running attempt may be stopped, with its grace, for another job's sake; batch work may, unless it says no.
+    """
 
     model_config = ConfigDict(json_schema_extra=_FINITE_UNLESS_INFERENCE)
 
@@ -137,6 +246,11 @@ class JobSpec(Model):
     stop_grace_s: Annotated[int, Field(ge=0, le=3600)] = 10
     hang_timeout_s: Seconds | None = None
     on_partition: OnPartition = OnPartition.REQUEUE
+    topology: Topology | None = None
+    window: Name | None = None
+    image: Image | None = None
+    parallel: Parallel | None = None
+    preemptible: bool | None = None
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -162,6 +276,11 @@ class JobSpec(Model):
                 return Priority.NORMAL
 
     @property
+    def effective_preemptible(self) -> bool:
+        """Whether a running attempt may be stopped for another job: as stated, else batch work only."""
+        return self.effective_priority is Priority.BATCH if self.preemptible is None else self.preemptible
+
+    @property
     def total_cards(self) -> int:
         """Cards held by all members together."""
         return self.members * self.resources.cards
@@ -175,7 +294,7 @@ class JobCancel(Model):
 
 
 class JobHold(Model):
-    """Keep a job from being placed until it is released; a running attempt is left alone."""
+    """Keep a job from being placed until it is released; a running attempt is left alone, which its event says."""
 
     job_id: Uuid
     reason: Text = ""
@@ -187,11 +306,23 @@ class JobRelease(Model):
     job_id: Uuid
 
 
+class JobReprioritize(Model):
+    """Change the priority class of a job, also of one that runs: the newest of them counts.
+
+    A class above the tenant's highest changes nothing; the job's event says so in `refused`.
+    """
+
+    job_id: Uuid
+    priority: Priority
+    reason: Text = ""
+
+
 class Member(Model):
     """One member of an attempt: its index in the gang, its node and the card indexes it holds there.
 
     `accelerator` is the model of these cards, in lower case, and `card_memory_bytes` the memory of the largest, both as
-    they were known when the member was placed.
+    they were known when the member was placed. A member that holds a part of its one card says how much:
+    `share_millionths` exactly, `share_milli` as it is charged (rounded down, at least 1).
     """
 
     index: Annotated[int, Field(ge=0, lt=MAX_MEMBERS)]
@@ -200,6 +331,8 @@ class Member(Model):
     cards: Annotated[list[Count], Field(max_length=MAX_CARDS_PER_MEMBER)]
     accelerator: Label | None = None
     card_memory_bytes: Count | None = None
+    share_milli: Annotated[int, Field(ge=1, le=CARD_MILLI)] | None = None
+    share_millionths: Annotated[int, Field(ge=1, le=CARD_MILLIONTHS)] | None = None
 
 
 class AttemptState(Model):
@@ -213,7 +346,11 @@ class AttemptState(Model):
 
 
 class JobState(Model):
-    """The full state of a job after a transition; `version` is the event's `ce-sequence`."""
+    """The full state of a job after a transition; `version` is the event's `ce-sequence`.
+
+    `held`: it is not placed again until it is released. `refused`: this event tells that a command about the job was
+    not carried out, and why; nothing else has changed.
+    """
 
     job_id: Uuid
     tenant: Name
@@ -227,6 +364,8 @@ class JobState(Model):
     failures: Count = 0
     losses: Count = 0
     cancel_requested: bool = False
+    held: bool = False
+    refused: Reason | None = None
     submitted_at: Utc
     updated_at: Utc
 

@@ -16,6 +16,7 @@ from contracts import (
     invoices,
     jobs,
     nodes,
+    queue,
     requests,
     transfers,
     usage,
@@ -132,6 +133,9 @@ JOBS_SUBMIT = _command("jobs", "submit", Key.TENANT, JOBS_CMD, jobs.JobSpec, _OF
 JOBS_CANCEL = _command("jobs", "cancel", Key.TENANT, JOBS_CMD, jobs.JobCancel, _OFFERER, Consumer(SCHEDULER))
 JOBS_HOLD = _command("jobs", "hold", Key.TENANT, JOBS_CMD, jobs.JobHold, _OFFERER, Consumer(SCHEDULER))
 JOBS_RELEASE = _command("jobs", "release", Key.TENANT, JOBS_CMD, jobs.JobRelease, _OFFERER, Consumer(SCHEDULER))
+JOBS_REPRIORITIZE = _command(
+    "jobs", "reprioritize", Key.TENANT, JOBS_CMD, jobs.JobReprioritize, _OFFERER, Consumer(SCHEDULER)
+)
 
 JOBS_ACCEPTED = _job_event("accepted", jobs.JobState)
 JOBS_REJECTED = _job_event("rejected", jobs.JobRejected)
@@ -186,7 +190,9 @@ ATTEMPTS_UNSAVED = _attempt_event("unsaved", attempts.AttemptUnsaved, Consumer(C
 ATTEMPTS_HUNG = _attempt_event("hung", attempts.AttemptHung, Consumer(SCHEDULER))
 ATTEMPTS_EXITED = _attempt_event("exited", attempts.AttemptExited, Consumer(SCHEDULER))
 
-CHECKPOINTS_COMMITTED = _checkpoint_event("committed", checkpoints.CheckpointCommitted, Consumer(ALERTING))
+CHECKPOINTS_COMMITTED = _checkpoint_event(
+    "committed", checkpoints.CheckpointCommitted, Consumer(ALERTING), Consumer(SCHEDULER, batch=64)
+)
 CHECKPOINTS_FAILED = _checkpoint_event("failed", checkpoints.CheckpointFailed, Consumer(ALERTING))
 CHECKPOINTS_RESTORED = _checkpoint_event("restored", checkpoints.CheckpointRestored, Consumer(METERING))
 CHECKPOINTS_EXPIRED = _checkpoint_event("expired", checkpoints.CheckpointExpired)
@@ -299,6 +305,18 @@ QUERY_DATASET = Request(
 QUERY_HOLDINGS = Request(
     "query", SCHEDULER, "holdings", Key.TENANT, requests.HoldingsQuery, requests.HoldingsPage, (METERING, OPERATOR)
 )
+QUERY_EXPLAIN = Request(
+    "query", SCHEDULER, "explain", Key.TENANT, queue.ExplainQuery, queue.ExplainReply, (TENANT, OPERATOR), "draft"
+)
+QUERY_DRY_RUN = Request(
+    "query", SCHEDULER, "dry_run", Key.TENANT, queue.DryRunQuery, queue.DryRunReply, (TENANT, OPERATOR), "draft"
+)
+QUERY_QUOTA = Request(
+    "query", SCHEDULER, "quota", Key.TENANT, queue.QuotaQuery, queue.QuotaPage, (TENANT, OPERATOR), "draft"
+)
+QUERY_QUEUE = Request(
+    "query", SCHEDULER, "queue", Key.TENANT, queue.QueueQuery, queue.QueuePage, (TENANT, OPERATOR), "draft"
+)
 QUERY_USAGE = Request("query", METERING, "usage", Key.TENANT, usage.UsageQuery, usage.UsagePage, (TENANT, OPERATOR))
 QUERY_SAMPLES = Request(
     "query", METERING, "samples", Key.TENANT, usage.SamplesQuery, usage.SamplesPage, (TENANT, OPERATOR)
@@ -328,25 +346,7 @@ CALL_RESTORE = Request(
 
 REQUESTS: tuple[Request[Model, Model], ...] = (
     *STATUS.values(),
-    QUERY_NODES,
-    QUERY_JOBS,
-    QUERY_JOB,
-    QUERY_CHECKPOINTS,
-    QUERY_DATASETS,
-    QUERY_DATASET,
-    QUERY_HOLDINGS,
-    QUERY_USAGE,
-    QUERY_SAMPLES,
-    QUERY_REFUSED,
-    QUERY_ROLLUPS,
-    QUERY_INVOICES,
-    QUERY_LINES,
-    QUERY_ALERTS,
-    CALL_RELEASE,
-    CALL_CLAIM,
-    CALL_RESTORE,
-    CALL_CLOSE,
-    CALL_RESOLVE,
+    *(cast("Request[Model, Model]", value) for value in list(globals().values()) if isinstance(value, Request)),
 )
 
 

@@ -22,7 +22,7 @@ from contracts.base import (
     Uuid,
 )
 from contracts.checkpoints import CheckpointCommitted
-from contracts.jobs import JobPhase, JobState
+from contracts.jobs import CARD_MILLI, JobPhase, JobState
 from contracts.nodes import NodeState
 from contracts.transfers import TransferCompleted
 
@@ -214,7 +214,10 @@ class HoldingsQuery(Model):
 
 
 class Holding(Model):
-    """Cards held by one member of an attempt, by the scheduler's clock: from its claim until its end is known."""
+    """Cards held by one member of an attempt, by the scheduler's clock: from its claim until its end is known.
+
+    `share_milli` is how much of each card counts; None stands for all of it.
+    """
 
     job_id: Uuid
     tenant: Name
@@ -223,6 +226,7 @@ class Holding(Model):
     cards: Count
     held_from: Utc
     held_to: Utc | None = None
+    share_milli: Annotated[int, Field(ge=1, le=CARD_MILLI)] | None = None
 
 
 class HoldingsPage(Model):

@@ -4,6 +4,7 @@ from contracts import registry
 from libs.bus import App, Ledger
 from libs.db import Connection
 from libs.kit.clock import SystemClock
+from services.scheduler.answers import Answers
 from services.scheduler.cycle import Cycle
 from services.scheduler.handlers import Scheduler
 from services.scheduler.settings import SchedulerSettings
@@ -17,5 +18,6 @@ def build(settings: SchedulerSettings, ledger: Ledger[Connection], book: TenantB
     clock = SystemClock()
     app = App(SERVICE, settings, ledger, leader=True)
     Scheduler(book, settings.limits, clock).register(app)
+    Answers().register(app)
     app.task(Cycle(app.transaction, book, settings.limits, clock, cycle_s=settings.cycle_s).run)
     return app

@@ -14,7 +14,7 @@ from libs.bus import Tx
 from libs.db import Connection
 from libs.kit.clock import Clock
 from libs.kit.logs import get_logger
-from services.scheduler import store
+from services.scheduler import allotments, store
 from services.scheduler.core.admission import host_memory_bytes
 from services.scheduler.core.jobs import decide
 from services.scheduler.core.model import Limits, Place, Tick, Wait
@@ -148,7 +148,7 @@ class Cycle:
 async def commit_placement(tx: Tx[Connection], placement: Placement, now: datetime, limits: Limits) -> None:
     """Check a placement against the rows as they are and carry it out. Raises StaleError, CardTakenError."""
     for node, version in placement.node_versions:
-        row = await store.lock_node(tx.conn, node)
+        row = await allotments.lock_node(tx.conn, node)
         if row is None or row.version != version or row.state != NodePhase.READY:
             msg = f"node {node} has changed since version {version}"
             raise StaleError(msg)
@@ -161,7 +161,7 @@ async def commit_placement(tx: Tx[Connection], placement: Placement, now: dateti
     asked = stored.job.spec.resources
     host = asked.cpu_milli > 0 or host_memory_bytes(asked) > 0
     for node, _ in placement.node_versions:
-        if await store.overcommitted(tx.conn, node, limits.node_slots, host=host):
+        if await allotments.overcommitted(tx.conn, node, limits.node_slots, host=host):
             msg = f"node {node} has no slots, processors or memory left for job {placement.job_id}"
             raise StaleError(msg)
 

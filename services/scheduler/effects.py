@@ -4,6 +4,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import assert_never
 
+from contracts.base import Reason
 from contracts.jobs import AttemptState, JobPhase, JobState, Member
 from contracts.registry import (
     JOBS_ACCEPTED,
@@ -24,8 +25,9 @@ from libs.bus import Tx
 from libs.db import Connection
 from libs.kit.logs import get_logger
 from libs.telemetry import context, spans
-from services.scheduler import store
+from services.scheduler import allotments, store
 from services.scheduler.core.model import (
+    CARD,
     Allocate,
     Attempt,
     Charge,
@@ -101,9 +103,9 @@ async def _run(tx: Tx[Connection], job: Job, effect: Effect, actor: str, offered
     """`offered` is what all offers of one decision list: making it for each of them would take members squared."""
     spec = job.spec
     match effect:
-        case Publish(seen):
-            await store.add_transition(tx.conn, seen)
-            body = to_state(seen)
+        case Publish(seen, refused):
+            await store.add_transition(tx.conn, seen, refused)
+            body = to_state(seen, refused)
             message = EVENTS[seen.phase]
             _log(seen)
             tx.emit(message, body, key=spec.tenant, subject=spec.job_id, sequence=seen.version, actor=actor)
@@ -122,13 +124,13 @@ async def _run(tx: Tx[Connection], job: Job, effect: Effect, actor: str, offered
             )
             tx.emit(WORK_STOP, stop, key=effect.node, subject=spec.job_id, sequence=job.version, actor=actor)
         case Allocate(number, member):
-            if not await store.allocate(tx.conn, job, number, member):
+            if not await allotments.allocate(tx.conn, job, number, member):
                 msg = f"node {member.seat.node}: a card of {member.seat.cards} is taken"
                 raise CardTakenError(msg)
         case Free(number, member, at):
-            await store.free(tx.conn, spec.job_id, number, member, at)
+            await allotments.free(tx.conn, spec.job_id, number, member, at)
         case Charge(number, member, at):
-            await store.charge(tx.conn, job, number, member, at)
+            await allotments.charge(tx.conn, job, number, member, at)
         case _:
             assert_never(effect)
 
@@ -166,13 +168,15 @@ def _members(attempt: Attempt) -> list[Member]:
             cards=list(run.seat.cards),
             accelerator=run.seat.accelerator,
             card_memory_bytes=run.seat.card_memory_bytes,
+            share_milli=None if run.seat.share == CARD else run.seat.share_milli,
+            share_millionths=None if run.seat.share == CARD else run.seat.share,
         )
         for run in attempt.members
     ]
 
 
-def to_state(job: Job) -> JobState:
-    """The job as events and queries show it."""
+def to_state(job: Job, refused: Reason | None = None) -> JobState:
+    """The job as events and queries show it; `refused` is told by the event of a refusal."""
     attempt = None
     if job.attempt is not None:
         attempt = AttemptState(
@@ -195,6 +199,8 @@ def to_state(job: Job) -> JobState:
         failures=job.failures,
         losses=job.losses,
         cancel_requested=job.cancel_requested,
+        held=job.held,
+        refused=refused,
         submitted_at=job.submitted_at,
         updated_at=job.updated_at,
     )

@@ -13,21 +13,12 @@ from typing import cast
 
 from contracts import registry
 from contracts.attempts import AttemptExited, AttemptHung, AttemptProgressed, AttemptReady, AttemptRef, AttemptStarted
-from contracts.base import NAME_PATTERN, UUID_PATTERN, Reason, ReasonCode
+from contracts.base import NAME_PATTERN, UUID_PATTERN, Priority, Reason, ReasonCode
+from contracts.checkpoints import CheckpointCommitted
 from contracts.deadletters import DeadReason
-from contracts.jobs import JobCancel, JobHold, JobRejected, JobRelease, JobSpec
+from contracts.jobs import JobCancel, JobHold, JobRejected, JobRelease, JobReprioritize, JobSpec
 from contracts.nodes import NodePhase, NodeState
-from contracts.requests import (
-    ClaimReply,
-    ClaimRequest,
-    HoldingsPage,
-    HoldingsQuery,
-    JobQuery,
-    JobReply,
-    JobsPage,
-    JobsQuery,
-    ProblemCode,
-)
+from contracts.requests import ClaimReply, ClaimRequest, ProblemCode
 from contracts.transfers import TransferCompleted
 from contracts.work import WorkStop
 from libs.bus import App, Call, Event, Invalid, Problem, Refused, Tx, actor_of
@@ -35,8 +26,8 @@ from libs.db import Connection
 from libs.kit.clock import Clock
 from libs.kit.logs import get_logger
 from libs.telemetry import context
-from services.scheduler import holdings, reads, store
-from services.scheduler.core import admission, attempts, model, words
+from services.scheduler import allotments, store
+from services.scheduler.core import admission, attempts, model, quota, words
 from services.scheduler.core.jobs import decide
 from services.scheduler.effects import carry_out
 from services.scheduler.store import Stored
@@ -64,6 +55,7 @@ class Scheduler:
         app.on(registry.JOBS_CANCEL, self.on_cancel)
         app.on(registry.JOBS_HOLD, self.on_hold)
         app.on(registry.JOBS_RELEASE, self.on_release)
+        app.on(registry.JOBS_REPRIORITIZE, self.on_reprioritize)
         app.on(registry.NODES_GRADED, self.on_node)
         app.on(registry.NODES_SUSPECT, self.on_node)
         app.on(registry.NODES_LOST, self.on_node)
@@ -76,10 +68,8 @@ class Scheduler:
         app.on(registry.ATTEMPTS_HUNG, self.on_hung)
         app.on(registry.ATTEMPTS_EXITED, self.on_exited)
         app.on(registry.TRANSFERS_COMPLETED, self.on_transfer_completed)
+        app.on_batch(registry.CHECKPOINTS_COMMITTED, self.on_committed)
         app.serve(registry.CALL_CLAIM, self.on_claim)
-        app.serve(registry.QUERY_JOBS, self.on_query_jobs)
-        app.serve(registry.QUERY_JOB, self.on_query_job)
-        app.serve(registry.QUERY_HOLDINGS, self.on_query_holdings)
 
     # ---- submissions -------------------------------------------------------------------------------------------------
 
@@ -98,6 +88,8 @@ class Scheduler:
         intent = await store.load_intent(tx.conn, spec.tenant, spec.job_id)
         if intent != model.Intent():
             await store.delete_intent(tx.conn, spec.tenant, spec.job_id)
+        if intent.priority is not None and self._above_top(event.key, intent.priority) is not None:
+            intent = replace(intent, priority=None)
         decision = admission.admit(spec, intent, now, self.limits)
         trace = context.current()
         stored = Stored(decision.job, digest, None if trace is None else trace.life)
@@ -112,7 +104,7 @@ class Scheduler:
         if known is not None and tenant is not None:
             return words.job_id_reused(spec.job_id)
         await store.lock_tenant(tx.conn, event.key)
-        shapes = await store.load_shapes(tx.conn)
+        shapes = await allotments.load_shapes(tx.conn)
         standing = await store.load_standing(tx.conn, event.key, now)
         return admission.refusal(spec, tenant, shapes, standing, now)
 
@@ -168,6 +160,26 @@ class Scheduler:
         else:
             await self._decide(tx, stored, release, actor_of(event))
 
+    async def on_reprioritize(self, tx: PgTx, event: Event[JobReprioritize]) -> None:
+        """Change the class of the job, waiting or running, or remember to when it comes."""
+        body = event.body
+        stored = await self._job_of_tenant(tx, event.key, body.job_id)
+        if stored is not None:
+            refused = self._above_top(event.key, body.priority)
+            asked = model.Reprioritize(event.time, body.priority, refused)
+            await self._decide(tx, stored, asked, actor_of(event))
+            return
+        intent = await store.load_intent(tx.conn, event.key, body.job_id)
+        if intent.priority_changed_at is None or event.time > intent.priority_changed_at:
+            await self._remember(tx, event, replace(intent, priority=body.priority, priority_changed_at=event.time))
+
+    def _above_top(self, name: str, priority: Priority) -> Reason | None:
+        """Why the tenant may not have a job of this class, or None."""
+        tenant = self.book.get(name)
+        if tenant is None:
+            return words.unknown_tenant(name)
+        return quota.above_top(tenant, priority)
+
     async def _job_of_tenant(self, tx: PgTx, tenant: str, job_id: str) -> Stored | None:
         await store.lock_job_id(tx.conn, job_id)
         stored = await store.load_job(tx.conn, job_id)
@@ -183,7 +195,10 @@ class Scheduler:
             await self._remember(tx, event, replace(intent, held=held, hold_reason=reason, hold_changed_at=asked.at))
 
     async def _remember(
-        self, tx: PgTx, event: Event[JobCancel] | Event[JobHold] | Event[JobRelease], intent: model.Intent
+        self,
+        tx: PgTx,
+        event: Event[JobCancel] | Event[JobHold] | Event[JobRelease] | Event[JobReprioritize],
+        intent: model.Intent,
     ) -> None:
         await store.save_intent(tx.conn, event.key, event.body.job_id, intent, self.clock.now())
 
@@ -196,7 +211,7 @@ class Scheduler:
     async def on_claim(self, tx: PgTx, call: Call[ClaimRequest]) -> ClaimReply:
         """A node takes up an offer."""
         body = call.body
-        node = await store.lock_node(tx.conn, body.node)
+        node = await allotments.lock_node(tx.conn, body.node)
         stored = await store.load_job(tx.conn, body.job_id)
         if stored is None or stored.job.spec.tenant != body.tenant:
             return ClaimReply(granted=False, message=f"job {body.job_id} of tenant {body.tenant} is not known")
@@ -208,7 +223,7 @@ class Scheduler:
         return reply
 
     @staticmethod
-    def _check_ready(name: str, node: store.NodeHead | None) -> None:
+    def _check_ready(name: str, node: allotments.NodeHead | None) -> None:
         """Grant nothing to a node that inventory may be about to call lost: its agent asks again."""
         if node is None or node.state != NodePhase.READY:
             state = "unknown" if node is None else node.state
@@ -279,13 +294,13 @@ class Scheduler:
     async def on_node(self, tx: PgTx, event: Event[NodeState]) -> None:
         """Keep the newest state; one lost or returned changes the jobs that it holds, another phase tells of none."""
         state = event.body
-        newest = await store.save_node(tx.conn, state)
+        newest = await allotments.save_node(tx.conn, state)
         if not newest or state.state not in {NodePhase.READY, NodePhase.LOST}:
             return
         listed: dict[str, set[tuple[int, int]]] = {}
         for held in state.attempts if state.state is NodePhase.READY else ():
             listed.setdefault(held.job_id, set()).add((held.attempt, held.member))
-        for job_id in sorted({*await store.jobs_on_node(tx.conn, state.node), *listed}):
+        for job_id in sorted({*await allotments.jobs_on_node(tx.conn, state.node), *listed}):
             stored = await store.load_job(tx.conn, job_id)
             if stored is None:
                 get_logger().warning("attempt.unknown_job", job=job_id, node=state.node)
@@ -296,23 +311,14 @@ class Scheduler:
                 back = model.NodeBack(state.node, frozenset(listed.get(job_id, ())), state.since)
                 await self._decide(tx, stored, back, actor_of(event), "return attempt")
 
+    async def on_committed(self, tx: PgTx, events: Sequence[Event[CheckpointCommitted]]) -> None:
+        """Keep when the work of live attempts was last safe; no transition."""
+        bodies = [event.body for event in events]
+        await store.save_saved(tx.conn, [(b.job_id, b.attempt, b.committed_at) for b in bodies])
+
     async def on_transfer_completed(self, tx: PgTx, event: Event[TransferCompleted]) -> None:
         """A dataset version is staged: jobs that wait for it may be placed."""
         await store.add_dataset(tx.conn, event.body)
-
-    # ---- questions ---------------------------------------------------------------------------------------------------
-
-    async def on_query_jobs(self, tx: PgTx, call: Call[JobsQuery]) -> JobsPage:
-        """A page of jobs, newest first."""
-        return await reads.page_of_jobs(tx.conn, call.key, call.body)
-
-    async def on_query_holdings(self, tx: PgTx, call: Call[HoldingsQuery]) -> HoldingsPage:
-        """The admission ledger of some jobs."""
-        return await holdings.page_of_holdings(tx.conn, call.key, call.body)
-
-    async def on_query_job(self, tx: PgTx, call: Call[JobQuery]) -> JobReply:
-        """One job and its transitions."""
-        return await reads.one_job(tx.conn, call.key, call.body)
 
 
 def body_sha256(spec: JobSpec) -> str:

@@ -1,9 +1,8 @@
-"""All SQL of the scheduler's handlers: jobs, intents, nodes, allocations, holdings, datasets.
+"""SQL of jobs, intents, datasets, and of what is told of attempts; that of nodes is in allotments.py.
 
 Functions take the connection of the caller's transaction. Rows are locked in one order everywhere: nodes, then jobs.
 """
 
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -11,14 +10,12 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from contracts.base import Reason, Tier
+from contracts.base import Priority, Reason
 from contracts.jobs import JobPhase, JobSpec, Outcome
-from contracts.nodes import NodeState
 from contracts.transfers import TransferCompleted
 from libs.db import Connection, Row
 from services.scheduler.core import quota
-from services.scheduler.core.admission import CardGroup, NodeShape
-from services.scheduler.core.model import Attempt, Intent, Job, Limits, MemberRun
+from services.scheduler.core.model import Attempt, Intent, Job, Limits
 from services.scheduler.core.transitions import wake_at
 
 MAX_SHAPES = 10_000
@@ -32,32 +29,25 @@ _SAVE_JOB = """
     WITH noted AS (INSERT INTO changes (kind, id) VALUES ('job', $1))
     INSERT INTO jobs (job_id, tenant, name, spec, body_sha256, version, phase, outcome, reason, attempt, attempts,
       failures, losses, cancel_requested, held, hold_changed_at, not_before, wake_at, progress_step, commit_ms,
-      commit_rolling, trace, submitted_at, updated_at, avoid)
+      commit_rolling, trace, submitted_at, updated_at, avoid, priority_changed_at)
     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23,
-      $24, $25)
+      $24, $25, $26)
     ON CONFLICT (job_id) DO UPDATE SET version = excluded.version, phase = excluded.phase, outcome = excluded.outcome,
       reason = excluded.reason, attempt = excluded.attempt, attempts = excluded.attempts,
       failures = excluded.failures, losses = excluded.losses, cancel_requested = excluded.cancel_requested,
       held = excluded.held, hold_changed_at = excluded.hold_changed_at, not_before = excluded.not_before,
       wake_at = excluded.wake_at, progress_step = excluded.progress_step, updated_at = excluded.updated_at,
-      avoid = excluded.avoid
-"""
-_SAVE_NODE = """
-    INSERT INTO nodes (node, version, state, incarnation, tier, cpu_milli, memory_bytes, cards, shape, requeue_held,
-      since)
-    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
-    ON CONFLICT (node) DO UPDATE SET version = excluded.version, state = excluded.state,
-      incarnation = excluded.incarnation, tier = excluded.tier, cpu_milli = excluded.cpu_milli,
-      memory_bytes = excluded.memory_bytes, cards = excluded.cards, shape = excluded.shape,
-      requeue_held = excluded.requeue_held, since = excluded.since
-    WHERE nodes.version < excluded.version
-    RETURNING true
+      avoid = excluded.avoid, priority_changed_at = excluded.priority_changed_at,
+      spec = CASE WHEN jobs.priority_changed_at IS NOT DISTINCT FROM excluded.priority_changed_at THEN jobs.spec
+        ELSE excluded.spec END
 """
 _SAVE_INTENT = """
-    INSERT INTO intents (tenant, job_id, cancel_reason, held, hold_reason, hold_changed_at, updated_at)
-    VALUES ($1, $2, $3, $4, $5, $6, $7)
+    INSERT INTO intents (tenant, job_id, cancel_reason, held, hold_reason, hold_changed_at, updated_at, priority,
+      priority_changed_at)
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
     ON CONFLICT (tenant, job_id) DO UPDATE SET cancel_reason = excluded.cancel_reason, held = excluded.held,
-      hold_reason = excluded.hold_reason, hold_changed_at = excluded.hold_changed_at, updated_at = excluded.updated_at
+      hold_reason = excluded.hold_reason, hold_changed_at = excluded.hold_changed_at, updated_at = excluded.updated_at,
+      priority = excluded.priority, priority_changed_at = excluded.priority_changed_at
 """
 # One statement, so that one snapshot: a job that is placed, requeued or ended meanwhile counts once, before or after.
 _STANDING = """
@@ -75,24 +65,6 @@ _STANDING = """
     SELECT ended.ms AS ended_ms, queued.ms AS queued_ms, live.*
     FROM ended CROSS JOIN queued LEFT JOIN live ON true ORDER BY live.job_id
 """
-_ALLOCATE = """
-    INSERT INTO allocations (job_id, attempt, member, node, cpu_milli, memory_bytes) VALUES ($1, $2, $3, $4, $5, $6)
-"""
-_ALLOCATE_CARDS = """
-    INSERT INTO allocated_cards (node, card, job_id, attempt, member)
-    SELECT $1, card, $3, $4, $5 FROM unnest($2::bigint[]) AS card
-    ON CONFLICT (node, card) DO NOTHING RETURNING card
-"""
-_OVERCOMMITTED = """
-    SELECT count(a.node) > $2
-      OR $3 AND (coalesce(sum(a.cpu_milli), 0) > n.cpu_milli OR coalesce(sum(a.memory_bytes), 0) > n.memory_bytes)
-    FROM nodes n LEFT JOIN allocations a ON a.node = n.node WHERE n.node = $1 GROUP BY n.node
-"""
-_FREE = "DELETE FROM allocations WHERE job_id = $1 AND attempt = $2 AND member = $3"
-_END_HOLDING = """
-    UPDATE holdings SET held_to = greatest(held_from, $4)
-    WHERE job_id = $1 AND attempt = $2 AND member = $3 AND held_to IS NULL
-"""
 _PROGRESS = """
     WITH locked AS (SELECT job_id FROM jobs WHERE job_id = ANY($1::text[]) ORDER BY job_id FOR UPDATE)
     UPDATE jobs SET progress_step = greatest(jobs.progress_step, seen.step)
@@ -104,6 +76,17 @@ _PROGRESS = """
     WHERE jobs.job_id = seen.job_id AND locked.job_id = seen.job_id
       AND jobs.attempts = seen.attempt AND jobs.phase <> 'finished'
       AND jobs.attempt IS NOT NULL
+"""
+_SAVED = """
+    WITH locked AS (SELECT job_id FROM jobs WHERE job_id = ANY($1::text[]) ORDER BY job_id FOR UPDATE),
+    seen AS (SELECT job_id, attempt, max(at) AS at
+      FROM unnest($1::text[], $2::bigint[], $3::timestamptz[]) AS points (job_id, attempt, at)
+      GROUP BY job_id, attempt),
+    saved AS (UPDATE jobs SET saved_at = greatest(jobs.saved_at, seen.at) FROM seen, locked
+      WHERE jobs.job_id = seen.job_id AND locked.job_id = seen.job_id AND jobs.attempts = seen.attempt
+        AND jobs.phase <> 'finished' AND jobs.attempt IS NOT NULL
+      RETURNING jobs.job_id)
+    INSERT INTO changes (kind, id) SELECT 'job', job_id FROM saved
 """
 
 
@@ -144,6 +127,7 @@ def to_job(row: Row) -> Job:
         cancel_requested=row["cancel_requested"],
         held=row["held"],
         hold_changed_at=row["hold_changed_at"],
+        priority_changed_at=row["priority_changed_at"],
         not_before=row["not_before"],
         progress_step=row["progress_step"],
         avoid=tuple(row["avoid"]),
@@ -180,6 +164,7 @@ async def save_job(conn: Connection, stored: Stored, limits: Limits) -> None:
         job.submitted_at,
         job.updated_at,
         list(job.avoid),
+        job.priority_changed_at,
     )
 
 
@@ -188,15 +173,16 @@ async def note_change(conn: Connection, kind: str, id_: str) -> None:
     await conn.execute("INSERT INTO changes (kind, id) VALUES ($1, $2)", kind, id_)
 
 
-async def add_transition(conn: Connection, job: Job) -> None:
-    """Keep one published transition."""
+async def add_transition(conn: Connection, job: Job, refused: Reason | None = None) -> None:
+    """Keep one published transition; its reason is that of the refusal, if it tells of one."""
+    reason = refused or job.reason
     await conn.execute(
         "INSERT INTO transitions (job_id, version, state, attempt, reason, at) VALUES ($1, $2, $3, $4, $5, $6)",
         job.spec.job_id,
         job.version,
         job.phase.value,
         None if job.attempt is None else job.attempt.number,
-        None if job.reason is None else job.reason.model_dump_json(),
+        None if reason is None else reason.model_dump_json(),
         job.updated_at,
     )
 
@@ -219,7 +205,14 @@ async def load_intent(conn: Connection, tenant: str, job_id: str) -> Intent:
     row = await conn.fetchrow("SELECT * FROM intents WHERE tenant = $1 AND job_id = $2 FOR UPDATE", tenant, job_id)
     if row is None:
         return Intent()
-    return Intent(row["cancel_reason"], row["held"], row["hold_reason"], row["hold_changed_at"])
+    return Intent(
+        row["cancel_reason"],
+        row["held"],
+        row["hold_reason"],
+        row["hold_changed_at"],
+        None if row["priority"] is None else Priority(row["priority"]),
+        row["priority_changed_at"],
+    )
 
 
 async def save_intent(conn: Connection, tenant: str, job_id: str, intent: Intent, now: datetime) -> None:
@@ -233,6 +226,8 @@ async def save_intent(conn: Connection, tenant: str, job_id: str, intent: Intent
         intent.hold_reason,
         intent.hold_changed_at,
         now,
+        intent.priority,
+        intent.priority_changed_at,
     )
 
 
@@ -261,118 +256,7 @@ async def load_standing(conn: Connection, tenant: str, now: datetime) -> quota.S
     return quota.Standing(int(rows[0]["ended_ms"]), int(rows[0]["queued_ms"]), tuple(live.values()))
 
 
-# ---- nodes -----------------------------------------------------------------------------------------------------------
-
-
-async def load_shapes(conn: Connection) -> tuple[NodeShape, ...]:
-    """The different shapes of all nodes ever announced."""
-    query = "SELECT DISTINCT tier, cpu_milli, memory_bytes, shape FROM nodes LIMIT $1"
-    return tuple(
-        NodeShape(
-            Tier(row["tier"]),
-            row["cpu_milli"],
-            row["memory_bytes"],
-            tuple(CardGroup(model, memory, count) for model, memory, count in json.loads(row["shape"])),
-        )
-        for row in await conn.fetch(query, MAX_SHAPES)
-    )
-
-
-async def save_node(conn: Connection, state: NodeState) -> bool:
-    """Keep the newest state of a node; False when a newer one is there."""
-    facts = state.facts
-    counts: dict[tuple[str, int], int] = {}
-    for card in facts.cards:
-        counts[card.model, card.memory_bytes] = counts.get((card.model, card.memory_bytes), 0) + 1
-    newest = await conn.fetchval(
-        _SAVE_NODE,
-        state.node,
-        state.version,
-        str(state.state),
-        state.incarnation,
-        facts.tier.value,
-        facts.cpu_milli,
-        facts.memory_bytes,
-        json.dumps([[card.index, card.model, card.memory_bytes] for card in facts.cards]),
-        json.dumps([[*kind, count] for kind, count in sorted(counts.items())]),
-        state.requeue_held,
-        state.since,
-    )
-    if newest:
-        await note_change(conn, "node", state.node)
-    return bool(newest)
-
-
-@dataclass(frozen=True)
-class NodeHead:
-    """What a placement is checked against."""
-
-    version: int
-    state: str
-
-
-async def lock_node(conn: Connection, node: str) -> NodeHead | None:
-    """A node, locked until the transaction ends: no other state of it and no other allocation comes between."""
-    row = await conn.fetchrow("SELECT version, state FROM nodes WHERE node = $1 FOR UPDATE", node)
-    return None if row is None else NodeHead(row["version"], row["state"])
-
-
-async def overcommitted(conn: Connection, node: str, slots: int, *, host: bool) -> bool:
-    """Whether a node has more than `slots` allocations, or, if `host`, too few processors or too little memory."""
-    return bool(await conn.fetchval(_OVERCOMMITTED, node, slots, host))
-
-
-async def jobs_on_node(conn: Connection, node: str) -> list[str]:
-    """Jobs with a member on the node, in order of id."""
-    rows = await conn.fetch("SELECT DISTINCT job_id FROM allocations WHERE node = $1 ORDER BY job_id", node)
-    return [str(row["job_id"]) for row in rows]
-
-
-# ---- allocations and holdings ----------------------------------------------------------------------------------------
-
-
-async def allocate(conn: Connection, job: Job, attempt: int, member: MemberRun) -> bool:
-    """Give the member its cards; False when one of them is taken."""
-    asked = job.spec.resources
-    await conn.execute(
-        _ALLOCATE,
-        job.spec.job_id,
-        attempt,
-        member.index,
-        member.seat.node,
-        asked.cpu_milli,
-        asked.memory_bytes + asked.huge_pages_bytes,
-    )
-    rows = await conn.fetch(
-        _ALLOCATE_CARDS,
-        member.seat.node,
-        list(member.seat.cards),
-        job.spec.job_id,
-        attempt,
-        member.index,
-    )
-    await note_change(conn, "node", member.seat.node)
-    return len(rows) == len(member.seat.cards)
-
-
-async def free(conn: Connection, job_id: str, attempt: int, member: MemberRun, at: datetime) -> None:
-    """Take the cards back and close the holding."""
-    await conn.execute(_FREE, job_id, attempt, member.index)
-    await conn.execute(_END_HOLDING, job_id, attempt, member.index, at)
-    await note_change(conn, "node", member.seat.node)
-
-
-async def charge(conn: Connection, job: Job, attempt: int, member: MemberRun, at: datetime) -> None:
-    """Open the holding of a member."""
-    await conn.execute(
-        "INSERT INTO holdings (job_id, attempt, member, tenant, cards, held_from) VALUES ($1, $2, $3, $4, $5, $6)",
-        job.spec.job_id,
-        attempt,
-        member.index,
-        job.spec.tenant,
-        len(member.seat.cards),
-        at,
-    )
+# ---- attempts -----------------------------------------------------------------------------------------------------
 
 
 async def save_progress(conn: Connection, points: Iterable[tuple[str, int, int, str, int]]) -> None:
@@ -380,6 +264,13 @@ async def save_progress(conn: Connection, points: Iterable[tuple[str, int, int, 
     columns: Sequence[tuple[Any, ...]] = list(zip(*points, strict=True))
     if columns:
         await conn.execute(_PROGRESS, *(list(column) for column in columns))
+
+
+async def save_saved(conn: Connection, points: Iterable[tuple[str, int, datetime]]) -> None:
+    """Keep when the work of live attempts was last safe: (job, attempt, time) each."""
+    columns: Sequence[tuple[Any, ...]] = list(zip(*points, strict=True))
+    if columns:
+        await conn.execute(_SAVED, *(list(column) for column in columns))
 
 
 async def add_dataset(conn: Connection, done: TransferCompleted) -> None:

@@ -28,7 +28,7 @@ _BASE: Schema = {
         "tree": {"$ref": "#/$defs/Node"},
         "maybe": {"anyOf": [{"type": "integer", "minimum": 1}, {"type": "null"}], "default": None},
         "tags": {"type": "array", "items": {"type": "string", "maxLength": 5}, "maxItems": 4},
-        "labels": {"type": "object", "additionalProperties": {"type": "string"}},
+        "labels": {"type": "object", "additionalProperties": {"type": "string"}, "default": {"of": "old"}},
         "limits": {
             "type": "object",
             "propertyNames": {"$ref": "#/$defs/Word"},
@@ -37,6 +37,7 @@ _BASE: Schema = {
         "shut": {"type": "object", "properties": {"a": {"type": "string"}}, "additionalProperties": False},
     },
     "required": ["name", "kind"],
+    "dependentSchemas": {"tags": {"required": ["labels"]}},
     "if": {"properties": {"name": {"const": "free"}, "title": {"$ref": "#/$defs/Word"}}},
     "else": {"required": ["size"]},
     "$defs": {
@@ -102,6 +103,10 @@ FREE_CHANGES: dict[str, Change] = {
     "unused definition": put("$defs", Spare={"type": "string"}),
     "word added to an open vocabulary": put("properties/why/x-farside", words=["warm", "hot", "cold"]),
     "words listed for the first time": put("properties/name", **{"x-farside": {"words": ["a"]}}),
+    "default of a new field within a default": put("properties/labels", default={"of": "old", "new": None}),
+    "rule for whoever states a new field": put(
+        "", dependentSchemas={"extra": {"required": ["size"]}, "tags": {"required": ["labels"]}}
+    ),
     "condition explained": put("if", description="Free things have no size."),
 }
 
@@ -109,6 +114,12 @@ BREAKING_CHANGES: dict[str, tuple[Change, str]] = {
     "field removed": (drop("properties", "size"), "/size: field removed"),
     "optional field made required": (put("", required=["name", "kind", "size"]), "/required"),
     "required field made optional": (put("", required=["name"]), "/required"),
+    "rule for whoever states an old field": (
+        put("dependentSchemas", size={"required": ["labels"]}),
+        "/dependentSchemas/size",
+    ),
+    "rule changed": (put("dependentSchemas/tags", required=["labels", "size"]), "/dependentSchemas/tags"),
+    "rule dropped": (drop("dependentSchemas", "tags"), "/dependentSchemas/tags"),
     "no longer any required": (drop("", "required"), "/required"),
     "new required field": (put("", required=["name", "kind", "new"]), "/required"),
     "type changed": (put("properties/size", type="string"), "/size/type"),
@@ -120,6 +131,8 @@ BREAKING_CHANGES: dict[str, tuple[Change, str]] = {
     "bound added": (put("properties/name", maxLength=3), "/name/maxLength"),
     "pattern changed": (put("properties/name", pattern="^.*$"), "/name/pattern"),
     "default changed": (put("properties/size", default=4), "/size/default"),
+    "default within a default changed": (put("properties/labels", default={"of": "new"}), "/labels/default"),
+    "default within a default dropped": (put("properties/labels", default={}), "/labels/default"),
     "default changed from 0 to false": (put("properties/maybe", default=False), "/maybe/default"),
     "enum value added": (put("$defs/Kind", enum=["a", "b", "c"]), "/kind/enum"),
     "enum value removed": (put("$defs/Kind", enum=["a"]), "/kind/enum"),

@@ -16,7 +16,7 @@ from libs.bus import Call, PgLedger
 from libs.db import Connection, Pool, connect, migrate, prepare_database, service_dsn
 from libs.kit.clock import SystemClock
 from libs.kit.ids import new_id
-from services.scheduler import store
+from services.scheduler import allotments, store
 from services.scheduler.core.admission import admit
 from services.scheduler.core.jobs import decide
 from services.scheduler.core.model import Intent, Job, Limits, NodeLost, Seat
@@ -63,7 +63,7 @@ async def know(ledger: PgLedger, name: str, version: int, state: NodePhase = Nod
     )
     seen = NodeState(node=name, version=version, state=state, facts=facts, incarnation=new_id(), since=NOW)
     async with ledger.transaction() as tx:
-        await store.save_node(tx.conn, seen)
+        await allotments.save_node(tx.conn, seen)
 
 
 async def submit(ledger: PgLedger, job: JobSpec) -> Job:
@@ -173,7 +173,7 @@ async def test_a_claim_and_a_state_of_its_node_do_not_wait_for_each_other(ledger
             return await scheduler.on_claim(tx, Call(request, "n", None))
 
     async with ledger.transaction() as tx:
-        await store.lock_node(tx.conn, "n")
+        await allotments.lock_node(tx.conn, "n")
         claiming = asyncio.create_task(claim())
         await asyncio.sleep(0.2)
         assert await store.load_job(tx.conn, job.spec.job_id) is not None

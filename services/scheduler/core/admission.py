@@ -12,7 +12,7 @@ from contracts.base import INT64_MAX, Reason, Tier
 from contracts.jobs import JobKind, JobPhase, JobSpec, Resources
 from services.scheduler.core import quota, words
 from services.scheduler.core.jobs import decide
-from services.scheduler.core.model import Cancel, Decision, Hold, Intent, Job, Limits, Publish
+from services.scheduler.core.model import Cancel, Decision, Hold, Intent, Job, Limits, Publish, Reprioritize
 from services.scheduler.core.quota import Standing, Tenant
 
 LONGEST_WITHOUT_CHECKPOINT_S = 3600
@@ -163,6 +163,9 @@ def admit(spec: JobSpec, intent: Intent, now: datetime, limits: Limits) -> Decis
         decision = _after(decision, decide(job, Hold(intent.hold_changed_at, intent.hold_reason), now, limits))
     elif intent.hold_changed_at is not None:
         decision = replace(decision, job=replace(job, hold_changed_at=intent.hold_changed_at))
+    if intent.priority is not None and intent.priority_changed_at is not None:
+        asked = Reprioritize(intent.priority_changed_at, intent.priority)
+        decision = _after(decision, decide(decision.job, asked, now, limits))
     if intent.cancel_reason is not None:
         decision = _after(decision, decide(decision.job, Cancel(intent.cancel_reason), now, limits))
     return decision

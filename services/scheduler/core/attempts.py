@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from contracts.attempts import ExitCause
-from contracts.base import Reason
+from contracts.base import Reason, ReasonCode
 from contracts.jobs import JobPhase, Outcome
 from contracts.requests import ClaimReply
 from services.scheduler.core import words
@@ -118,7 +118,8 @@ def settle(before: Job, job: Job, now: datetime, limits: Limits, effects: tuple[
     if attempt.over:
         return commit(before, _concluded(job, attempt, now, limits), now).then(*effects)
     phase = live_phase(attempt)
-    reason = job.reason if phase is JobPhase.UNREACHABLE else None
+    held = job.reason is not None and job.reason.code is ReasonCode.ON_HOLD
+    reason = job.reason if held or phase is JobPhase.UNREACHABLE else None
     if attempt.stop is not None:
         reason = attempt.stop.reason
     return commit(before, replace(job, phase=phase, reason=reason), now).then(*effects)

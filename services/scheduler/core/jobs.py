@@ -9,13 +9,14 @@ from datetime import datetime, timedelta
 from typing import assert_never
 
 from contracts.attempts import ExitCause
-from contracts.base import Open
+from contracts.base import Open, ReasonCode
 from contracts.jobs import JobPhase, OnPartition, Outcome
 from services.scheduler.core import words
 from services.scheduler.core.attempts import finish, lose_members, settle, stop_attempt, with_members
 from services.scheduler.core.model import (
     HELD_BY_NODE,
     Allocate,
+    Asked,
     Attempt,
     Cancel,
     Decision,
@@ -33,8 +34,10 @@ from services.scheduler.core.model import (
     Offer,
     Place,
     Preempt,
+    Publish,
     Ready,
     Release,
+    Reprioritize,
     Started,
     Stop,
     StopMember,
@@ -48,7 +51,7 @@ from services.scheduler.core.transitions import commit, start_deadline
 def decide(job: Job, event: Event, now: datetime, limits: Limits) -> Decision:
     """What `event` makes of `job`. A finished job stays as it is: the first terminal state wins."""
     match event:
-        case Cancel() | Hold() | Release() | Preempt():
+        case Cancel() | Hold() | Release() | Reprioritize() | Preempt():
             return _asked(job, event, now, limits)
         case Wait() | Place() | Tick():
             return _scheduled(job, event, now, limits)
@@ -65,7 +68,7 @@ def decide(job: Job, event: Event, now: datetime, limits: Limits) -> Decision:
 # ---- asked by people and by the placer -------------------------------------------------------------------------------
 
 
-def _asked(job: Job, event: Cancel | Hold | Release | Preempt, now: datetime, limits: Limits) -> Decision:
+def _asked(job: Job, event: Asked, now: datetime, limits: Limits) -> Decision:
     if job.finished:
         return Decision(job)
     match event:
@@ -73,6 +76,8 @@ def _asked(job: Job, event: Cancel | Hold | Release | Preempt, now: datetime, li
             return _cancel(job, event, now, limits)
         case Hold() | Release():
             return _hold_or_release(job, event, now)
+        case Reprioritize():
+            return _reprioritize(job, event, now)
         case Preempt():
             if job.attempt is None or job.attempt.stop is not None:
                 return Decision(job)
@@ -99,7 +104,23 @@ def _hold_or_release(job: Job, event: Hold | Release, now: datetime) -> Decision
         changed = replace(changed, phase=JobPhase.HELD, reason=words.on_hold(event.reason))
     elif isinstance(event, Release) and job.phase is JobPhase.HELD:
         changed = replace(changed, phase=JobPhase.WAITING, reason=None)
+    elif isinstance(event, Hold) and job.attempt is not None and job.attempt.stop is None:
+        changed = replace(changed, reason=words.held_later(job.attempt, event.reason))
+    elif isinstance(event, Release) and job.reason is not None and job.reason.code is ReasonCode.ON_HOLD:
+        changed = replace(changed, reason=None)
     return commit(job, changed, now)
+
+
+def _reprioritize(job: Job, event: Reprioritize, now: datetime) -> Decision:
+    """The class of the job and of its attempt, if it has one; a refusal is told and leaves the job as it was."""
+    if job.priority_changed_at is not None and event.at <= job.priority_changed_at:
+        return Decision(job)
+    seen = replace(job, priority_changed_at=event.at)
+    if event.refused is not None:
+        told = replace(seen, version=job.version + 1, updated_at=now)
+        return Decision(told, (Publish(told, event.refused),))
+    spec = job.spec.model_copy(update={"priority": event.priority})
+    return commit(job, replace(seen, spec=spec), now)
 
 
 def _scheduled(job: Job, event: Wait | Place | Tick, now: datetime, limits: Limits) -> Decision:

@@ -9,8 +9,10 @@ from datetime import datetime
 from enum import StrEnum
 
 from contracts.attempts import ExitCause
-from contracts.base import Open, Reason, Tier
+from contracts.base import Open, Priority, Reason, Tier
 from contracts.jobs import JobPhase, JobSpec, Outcome
+
+CARD = 1_000_000  # the share that is a whole card
 
 
 class MemberPhase(StrEnum):
@@ -30,13 +32,22 @@ HELD_BY_NODE = frozenset({MemberPhase.CLAIMED, MemberPhase.STARTED})
 
 @dataclass(frozen=True)
 class Seat:
-    """Room for one member: a node, the indexes of the cards it holds there, their model and the most memory of one."""
+    """Room for one member: a node, the indexes of the cards it holds there, their model and the most memory of one.
+
+    `share` is how much of each card is taken, in millionths.
+    """
 
     node: str
     tier: Tier
     cards: tuple[int, ...]
     accelerator: str | None = None
     card_memory_bytes: int | None = None
+    share: int = CARD
+
+    @property
+    def share_milli(self) -> int:
+        """The share as it is charged: thousandths, rounded down, at least 1."""
+        return max(1, self.share // 1000)
 
 
 @dataclass(frozen=True)
@@ -123,6 +134,7 @@ class Job:
     cancel_requested: bool = False
     held: bool = False
     hold_changed_at: datetime | None = None
+    priority_changed_at: datetime | None = None
     not_before: datetime | None = None
     progress_step: int | None = None
     avoid: tuple[str, ...] = ()
@@ -157,6 +169,8 @@ class Intent:
     held: bool = False
     hold_reason: str = ""
     hold_changed_at: datetime | None = None
+    priority: Priority | None = None
+    priority_changed_at: datetime | None = None
 
 
 # ---- what can happen to a job ----------------------------------------------------------------------------------------
@@ -182,6 +196,15 @@ class Release:
     """End a hold."""
 
     at: datetime
+
+
+@dataclass(frozen=True)
+class Reprioritize:
+    """Change the class. `at` is when it was asked: the newest counts. `refused`: why it may not be, if so."""
+
+    at: datetime
+    priority: Priority
+    refused: Reason | None = None
 
 
 @dataclass(frozen=True)
@@ -280,7 +303,8 @@ class Tick:
     """Time has passed: look at the deadlines."""
 
 
-Event = Cancel | Hold | Release | Preempt | Wait | Place | Started | Ready | Hung | Exited | NodeLost | NodeBack | Tick
+Asked = Cancel | Hold | Release | Reprioritize | Preempt
+Event = Asked | Wait | Place | Started | Ready | Hung | Exited | NodeLost | NodeBack | Tick
 
 
 # ---- what must be done -----------------------------------------------------------------------------------------------
@@ -288,9 +312,10 @@ Event = Cancel | Hold | Release | Preempt | Wait | Place | Started | Ready | Hun
 
 @dataclass(frozen=True)
 class Publish:
-    """Tell the world the state of `job`: the event of its phase."""
+    """Tell the world the state of `job`: the event of its phase; `refused`: what was asked of it in vain."""
 
     job: Job
+    refused: Reason | None = None
 
 
 @dataclass(frozen=True)

@@ -99,11 +99,18 @@ def counted_ms(standing: Standing, now: datetime) -> int:
     return total
 
 
+def above_top(tenant: Tenant, priority: Priority) -> Reason | None:
+    """Why the tenant may not have a job of this class, or None."""
+    top = tenant.quotas.top_priority
+    return words.priority_not_allowed(tenant.tenant, priority, top) if RANK[priority] < RANK[top] else None
+
+
 def refusal(tenant: Tenant, spec: JobSpec, standing: Standing, now: datetime) -> Reason | None:
     """Why the tenant may not submit this job at all, or None. What fits but not now is left to the placer."""
     quotas = tenant.quotas
-    if RANK[spec.effective_priority] < RANK[quotas.top_priority]:
-        return words.priority_not_allowed(tenant.tenant, spec.effective_priority, quotas.top_priority)
+    above = above_top(tenant, spec.effective_priority)
+    if above is not None:
+        return above
     if quotas.concurrent_jobs < 1:
         return words.never_fits(tenant.tenant, "jobs", 1, quotas.concurrent_jobs)
     if spec.total_cards > quotas.cards:

@@ -11,10 +11,10 @@ _BACK = frozenset({JobPhase.WAITING, JobPhase.HELD})
 _ENDING = frozenset({JobPhase.STOPPING, JobPhase.FINISHED}) | _BACK
 
 TRANSITIONS: Mapping[JobPhase, frozenset[JobPhase]] = {
-    JobPhase.ACCEPTED: _BACK | {JobPhase.PLACED, JobPhase.FINISHED},
-    JobPhase.HELD: frozenset({JobPhase.WAITING, JobPhase.FINISHED}),
+    JobPhase.ACCEPTED: _BACK | {JobPhase.ACCEPTED, JobPhase.PLACED, JobPhase.FINISHED},
+    JobPhase.HELD: frozenset({JobPhase.HELD, JobPhase.WAITING, JobPhase.FINISHED}),
     JobPhase.WAITING: _BACK | {JobPhase.PLACED, JobPhase.FINISHED},
-    JobPhase.PLACED: _ENDING | {JobPhase.STARTING},
+    JobPhase.PLACED: _ENDING | {JobPhase.PLACED, JobPhase.STARTING},
     JobPhase.STARTING: _ENDING | {JobPhase.STARTING, JobPhase.RUNNING, JobPhase.UNREACHABLE},
     JobPhase.RUNNING: _ENDING | {JobPhase.RUNNING, JobPhase.UNREACHABLE},
     JobPhase.UNREACHABLE: _ENDING | {JobPhase.STARTING, JobPhase.RUNNING, JobPhase.UNREACHABLE},
@@ -46,11 +46,12 @@ def commit(before: Job, after: Job, now: datetime) -> Decision:
     return Decision(job, (Publish(job),))
 
 
-def _seen(job: Job) -> tuple[JobPhase, bool, int, str | None, str | None, str | None]:
+def _seen(job: Job) -> tuple[object, ...]:
     """What makes a transition. The figures of a waiting reason are kept up to date without one."""
     code, resource = (job.reason.code, job.reason.resource) if job.reason is not None else (None, None)
     endpoint = job.attempt.endpoint if job.attempt is not None else None
-    return job.phase, job.cancel_requested, job.attempts, code, resource, endpoint
+    asked = job.cancel_requested, job.held, job.spec.priority
+    return job.phase, *asked, job.attempts, code, resource, endpoint
 
 
 def wake_at(job: Job, limits: Limits) -> datetime | None:

@@ -147,6 +147,12 @@ def on_hold(why: str) -> Reason:
     return reason(ReasonCode.ON_HOLD, why or "asked for, without a reason: release it to let it run")
 
 
+def held_later(attempt: Attempt, why: str) -> Reason:
+    """Held while it has an attempt."""
+    text = f"held{f' ({why})' if why else ''}: attempt {attempt.number} goes on, and the job is not placed again"
+    return reason(ReasonCode.ON_HOLD, text)
+
+
 def _plain(resource: str) -> str:
     return resource.replace("_", " ")
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from contracts.attempts import ExitCause
-from contracts.base import Reason, ReasonCode
+from contracts.base import Priority, Reason, ReasonCode
 from contracts.jobs import JobPhase, OnPartition, Outcome
 from services.scheduler.core.admission import admit
 from services.scheduler.core.model import (
@@ -25,6 +25,7 @@ from services.scheduler.core.model import (
     Publish,
     Ready,
     Release,
+    Reprioritize,
     Started,
     StopWhy,
     Tick,
@@ -102,8 +103,13 @@ def test_hold_and_release_of_a_waiting_job() -> None:
 
 
 def test_a_hold_leaves_a_running_attempt_alone_and_keeps_the_job_afterwards() -> None:
-    decision = step(running(), Hold(later(3)))
-    assert decision.effects == ()
+    before = running()
+    decision = step(before, Hold(later(3), "inspection"))
+    assert decision.effects == (Publish(decision.job),)
+    assert (decision.job.phase, decision.job.version) == (JobPhase.RUNNING, before.version + 1)
+    assert decision.job.reason is not None
+    assert decision.job.reason.message == "held (inspection): attempt 1 goes on, and the job is not placed again"
+    assert step(decision.job, Release(later(4))).job.reason is None
     lost = step(decision.job, NodeLost("central-1"))
     assert lost.job.phase is JobPhase.HELD
 
@@ -123,6 +129,33 @@ def test_a_cancelled_job_is_not_placed() -> None:
     cancelled = step(accepted(), Cancel("")).job
     assert cancelled.outcome is Outcome.CANCELLED
     assert step(cancelled, Place(seats())).job == cancelled
+
+
+# ---- classes ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("make", [accepted, placed, running, lambda: step(accepted(), Hold(later(1))).job])
+def test_the_class_of_a_job_changes_whatever_it_does_and_the_newest_counts(make: Callable[[], Job]) -> None:
+    job = make()
+    decision = step(job, Reprioritize(later(5), Priority.BATCH))
+    assert (decision.job.phase, decision.job.version) == (job.phase, job.version + 1)
+    assert decision.job.spec.effective_priority is Priority.BATCH
+    assert decision.effects == (Publish(decision.job),)
+    assert step(decision.job, Reprioritize(later(4), Priority.ONLINE)).job == decision.job
+    assert step(decision.job, Reprioritize(later(6), Priority.BATCH)).effects == ()
+
+
+def test_a_class_above_the_highest_changes_nothing_and_the_event_says_so() -> None:
+    job = step(accepted(), Wait(NO_ROOM)).job
+    refused = Reason(code=ReasonCode.PRIORITY_NOT_ALLOWED, message="")
+    decision = step(job, Reprioritize(later(5), Priority.ONLINE, refused))
+    assert decision.effects == (Publish(decision.job, refused),)
+    assert (decision.job.spec, decision.job.reason, decision.job.version) == (job.spec, job.reason, job.version + 1)
+
+
+def test_a_class_asked_before_the_job_came_is_its_class() -> None:
+    intent = Intent(priority=Priority.BATCH, priority_changed_at=later(1))
+    assert admit(spec(), intent, NOW, LIMITS).job.spec.effective_priority is Priority.BATCH
 
 
 # ---- cancel ----------------------------------------------------------------------------------------------------------
