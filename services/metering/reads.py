@@ -59,8 +59,9 @@ _UNBILLED = """
     WHERE job_id = $1 AND attempt = $2 GROUP BY fault ORDER BY fault
 """
 _HELD = """
-    SELECT sum(h.cards * (extract(epoch FROM coalesce(h.held_to, greatest(a.asked_at, h.held_from)) - h.held_from)
-        * 1000)::bigint)::bigint AS held,
+    SELECT sum(h.cards * (h.share_milli
+        * (extract(epoch FROM coalesce(h.held_to, greatest(a.asked_at, h.held_from)) - h.held_from) * 1000)::bigint
+        / 1000))::bigint AS held,
       bool_or(h.held_to IS NULL) AS holding, max(a.asked_at) FILTER (WHERE h.held_to IS NULL) AS held_as_of
     FROM holdings h JOIN attempts a USING (job_id, attempt) WHERE h.job_id = $1 AND h.attempt = $2
 """

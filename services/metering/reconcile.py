@@ -11,6 +11,7 @@ from datetime import timedelta
 
 from contracts import registry
 from contracts.base import PAGE_LIMIT
+from contracts.jobs import CARD_MILLI
 from contracts.registry import NO_KEY
 from contracts.requests import Holding, HoldingsPage, HoldingsQuery
 from libs.bus import Client, Problem, Tx
@@ -26,8 +27,9 @@ _UNSETTLED = """
     GROUP BY job_id ORDER BY min(asked_at) NULLS FIRST LIMIT $2
 """
 _STORE = """
-    INSERT INTO holdings (job_id, attempt, member, cards, held_from, held_to)
-    SELECT * FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::bigint[], $5::timestamptz[], $6::timestamptz[])
+    INSERT INTO holdings (job_id, attempt, member, cards, share_milli, held_from, held_to)
+    SELECT * FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::timestamptz[],
+      $7::timestamptz[])
     ON CONFLICT (job_id, attempt, member) DO UPDATE SET held_to = excluded.held_to
 """
 _SETTLE = """
@@ -77,7 +79,7 @@ class Reconciler:
             return False
         holdings = await self._ask(jobs)
         async with self._transaction() as tx:
-            columns = [list(column) for column in zip(*map(_values, holdings), strict=True)] or [[] for _ in range(6)]
+            columns = [list(column) for column in zip(*map(_values, holdings), strict=True)] or [[] for _ in range(7)]
             await tx.conn.execute(_STORE, *columns)
             await tx.conn.execute(_SETTLE, jobs, begun, begun - GIVE_UP)
         return len(jobs) == PAGE_LIMIT
@@ -98,4 +100,4 @@ class Reconciler:
 
 def _values(holding: Holding) -> tuple[object, ...]:
     key = (holding.job_id, holding.attempt, holding.member)
-    return *key, holding.cards, holding.held_from, holding.held_to
+    return *key, holding.cards, holding.share_milli or CARD_MILLI, holding.held_from, holding.held_to

@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any
 
 from contracts.base import Tier
-from contracts.jobs import AttemptState, JobState, Member
+from contracts.jobs import CARD_MILLI, AttemptState, JobState, Member
 from contracts.usage import UsageRow
 from libs.db import Connection, Row
 from services.metering.core.crowd import Span
@@ -21,13 +21,13 @@ _ATTEMPT = """
     VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT DO NOTHING RETURNING true
 """
 _SEATS = """
-    INSERT INTO seats (job_id, attempt, member, node, tier, cards, accelerator, card_memory_mib)
-    VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT DO NOTHING
+    INSERT INTO seats (job_id, attempt, member, node, tier, cards, accelerator, card_memory_mib, share_milli)
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) ON CONFLICT DO NOTHING
 """
 _PLACEMENTS = """
     WITH wanted AS (SELECT DISTINCT * FROM unnest($1::text[], $2::bigint[]) AS w (job_id, attempt))
     SELECT a.job_id, a.attempt, a.tenant, a.placed_at, s.member, s.node, s.tier, s.cards, s.accelerator,
-      s.card_memory_mib,
+      s.card_memory_mib, s.share_milli,
       (SELECT min(f.at) FROM fences f WHERE f.job_id = a.job_id AND f.attempt > a.attempt) AS fenced_at
     FROM wanted JOIN attempts a USING (job_id, attempt) JOIN seats s USING (job_id, attempt)
 """
@@ -99,7 +99,7 @@ async def add_placement(conn: Connection, state: JobState, attempt: AttemptState
 def _seat(member: Member, asked: str | None) -> tuple[Any, ...]:
     memory_mib = None if member.card_memory_bytes is None else member.card_memory_bytes // MIB
     where = (member.index, member.node, member.tier.value, member.cards)
-    return *where, member.accelerator or asked, memory_mib
+    return *where, member.accelerator or asked, memory_mib, member.share_milli or CARD_MILLI
 
 
 async def placements(conn: Connection, keys: Collection[tuple[str, int]]) -> Mapping[tuple[str, int], Placement]:
@@ -110,9 +110,13 @@ async def placements(conn: Connection, keys: Collection[tuple[str, int]]) -> Map
     for row in rows:
         key = (str(row["job_id"]), int(row["attempt"]))
         heads[key] = (row["tenant"], row["placed_at"], row["fenced_at"])
-        seat = Seat(row["node"], Tier(row["tier"]), frozenset(row["cards"]), row["accelerator"], row["card_memory_mib"])
-        found.setdefault(key, {})[row["member"]] = seat
+        found.setdefault(key, {})[row["member"]] = _to_seat(row)
     return {key: Placement(heads[key][0], seats, *heads[key][1:]) for key, seats in found.items()}
+
+
+def _to_seat(row: Row) -> Seat:
+    cards, tier = frozenset[int](row["cards"]), Tier(row["tier"])
+    return Seat(row["node"], tier, cards, row["accelerator"], row["card_memory_mib"], row["share_milli"])
 
 
 async def overlaps(conn: Connection, samples: Sequence[Sample]) -> set[int]:

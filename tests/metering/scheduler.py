@@ -25,15 +25,24 @@ class Scheduler:
     asked: dict[str, int] = field(default_factory=dict[str, int])
 
     def hold(
-        self, node: Node, begin: datetime, end: datetime | None, *, attempt: int = 1, member: int = 0, cards: int = 1
+        self,
+        node: Node,
+        begin: datetime,
+        end: datetime | None,
+        *,
+        attempt: int = 1,
+        member: int = 0,
+        cards: int = 1,
+        share_milli: int | None = None,
     ) -> None:
-        """A member holds cards from `begin` to `end`."""
+        """A member holds cards, or a share of one, from `begin` to `end`."""
         self.held[node.job_id, attempt, member] = Holding(
             job_id=node.job_id,
             tenant=node.tenant,
             attempt=attempt,
             member=member,
             cards=cards,
+            share_milli=share_milli,
             held_from=begin,
             held_to=end,
         )

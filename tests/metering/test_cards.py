@@ -63,9 +63,20 @@ async def test_a_card_that_a_node_bills_to_two_jobs_at_once_is_billed_once(node:
 async def test_shares_of_a_card_are_billed_up_to_the_whole(node: Node, shares: Sequence[int], billed: int) -> None:
     jobs = [node, *others(node, len(shares) - 1)]
     for number, (job, share) in enumerate(zip(jobs, shares, strict=True)):
-        await job.place()
+        await job.place(share_milli=share, share_millionths=share * 1000)
         await job.measure(job.row(0, share_milli=share, quantity=WINDOW_MS * share // 1000))
         await (job.until_samples(1) if number < billed else job.until_refused())
+
+
+async def test_two_members_of_one_job_on_one_card_are_billed_their_shares_and_no_more(node: Node) -> None:
+    await node.place(members=2, share_milli=400, share_millionths=400_000)
+    part = WINDOW_MS * 400 // 1000
+    await node.measure(*(node.row(0, member=member, share_milli=400, quantity=part) for member in range(2)))
+    assert (await node.until_samples(2)).gpu_ms == 2 * part
+    await node.measure(node.row(1, member=1, share_milli=401, quantity=WINDOW_MS * 401 // 1000))
+    [more] = await node.until_refused()
+    assert more.fault is RowFault.CARD_NOT_HELD
+    assert "was given 400 thousandths of a card, the row says 401" in more.message
 
 
 async def test_a_dearer_card_than_was_placed_is_not_billed(node: Node) -> None:

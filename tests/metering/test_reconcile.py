@@ -67,6 +67,16 @@ async def test_what_is_held_grows_until_it_has_ended_and_the_difference_is_shown
     assert ended.difference_gpu_ms == -WINDOW_MS
 
 
+async def test_a_share_of_a_card_is_held_as_a_share(node: Node) -> None:
+    await node.place(share_milli=250, share_millionths=250_999)
+    await node.measure(node.row(0, share_milli=250, quantity=WINDOW_MS // 4))
+    await node.until_samples(1)
+    async with open_scheduler(node.stage) as scheduler:
+        scheduler.hold(node, node.begin, node.begin + MINUTE, share_milli=250)
+        usage = await until_usage(node, lambda one: one.held_gpu_ms is not None, "the ledger to be heard")
+    assert (usage.gpu_ms, usage.held_gpu_ms, usage.difference_gpu_ms) == (WINDOW_MS // 4, WINDOW_MS // 4, 0)
+
+
 async def test_members_come_on_several_pages_and_are_added_up(node: Node) -> None:
     await node.place(members=7)
     others = [Node(node.stage) for _ in range(4)]

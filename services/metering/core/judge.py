@@ -119,9 +119,11 @@ def _claimed(measured: Measured, placement: Placement) -> tuple[RowFault, str] |
 
 
 def _other_card(row: UsageRow, seat: Seat) -> str | None:
-    """Why the row cannot be of a card like those that the member was given: the price depends on it."""
+    """Why the row cannot be of a card like those, or of as much of one, as the member was given: it sets the price."""
     if seat.accelerator is not None and row.accelerator.casefold() != seat.accelerator.casefold():
         return f"was given cards of model {seat.accelerator}, the row says {row.accelerator}"
+    if row.share_milli > seat.share_milli:
+        return f"was given {seat.share_milli} thousandths of a card, the row says {row.share_milli}"
     if row.item != UsageItem.GPU_MEMORY_MIB_MS or seat.card_memory_mib is None:
         return None
     memory_mib = row.quantity // max(1, row.share_milli * held_ms(row) // 1000)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from contracts.base import Tier
+from contracts.jobs import CARD_MILLI
 from contracts.usage import RowFault, UsageRow
 
 
@@ -42,13 +43,17 @@ class Measured:
 
 @dataclass(frozen=True)
 class Seat:
-    """What a member of an attempt was given; the model of its cards and the memory of the largest, where known."""
+    """What a member of an attempt was given; the model of its cards and the memory of the largest, where known.
+
+    `share_milli`: how much of each card.
+    """
 
     node: str
     tier: Tier
     cards: frozenset[int]
     accelerator: str | None = None
     card_memory_mib: int | None = None
+    share_milli: int = CARD_MILLI
 
 
 @dataclass(frozen=True)
