@@ -14,7 +14,7 @@ import sqlite3
 from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from contracts import registry
 from contracts.nodes import Card
@@ -25,7 +25,7 @@ from libs.kit.logs import get_logger
 from libs.telemetry import spans
 from services.agent import holds, proctree, store
 from services.agent.core import usage
-from services.agent.core.model import Attempt, AttemptKey, Phase, Speaker
+from services.agent.core.model import Attempt, AttemptKey, Phase, Speaker, own_member
 from services.agent.core.usage import HeldCard, Hold, Window
 from services.agent.holds import MeterClock
 from services.agent.settings import MIB
@@ -136,11 +136,12 @@ class Meter:
 
     def _cards_of(self, attempt: Attempt) -> list[HeldCard]:
         assert attempt.run is not None, "only an offered attempt is claimed"
-        indexes = next(member.cards for member in attempt.run.members if member.index == attempt.key.member)
-        unknown = [index for index in indexes if index not in self._cards]
+        member = own_member(attempt.run)
+        unknown = [index for index in member.cards if index not in self._cards]
         if unknown:
             get_logger().error("usage.card_unknown", job=attempt.key.job_id, node=self._me.node, cards=unknown)
-        return [self._cards[index] for index in indexes if index in self._cards]
+        known = [self._cards[index] for index in member.cards if index in self._cards]
+        return [replace(card, share_milli=member.share_milli or usage.WHOLE_CARD_MILLI) for card in known]
 
     def _end(self, tx: Tx[sqlite3.Connection], attempt: Attempt) -> None:
         """End the hold and tell its last windows at once; where those are many, the loop tells the rest."""

@@ -11,7 +11,6 @@ from libs.kit.clock import SystemClock
 from libs.kit.ids import new_id
 from libs.kit.logs import get_logger
 from libs.objects import AsyncStore
-from services.agent import probe
 from services.agent.agent import Agent
 from services.agent.cache import Cache
 from services.agent.core.model import ALIVE, BEFORE_SPAWN, AttemptKey, Phase, Speaker
@@ -24,6 +23,8 @@ from services.agent.lease import LeaseKeeper
 from services.agent.meter import Meter
 from services.agent.places import Places
 from services.agent.ports import Ports
+from services.agent.probe.driver import Driver, load_nvml
+from services.agent.probe.facts import facts as facts_of
 from services.agent.settings import AgentSettings
 from services.agent.tools import Tools
 from services.agent.unpack import Bound
@@ -104,7 +105,8 @@ def build(settings: AgentSettings) -> Service:
     ledger = SqliteLedger(places.database, f"/farside/agent/{settings.node}", "services.agent")
     app: App[sqlite3.Connection] = App(SERVICE, settings, ledger, node=settings.node)
     objects, executor = AsyncStore.open(settings), executor_of(settings)
-    facts = probe.facts(settings, probe.load_nvml() if settings.nvml else None)
+    driver = Driver(load_nvml() if settings.nvml else None)
+    facts = facts_of(settings, driver)
     me, clock = Speaker(settings.node, new_id()), SystemClock()
     lease = LeaseKeeper(places.lease, settings.lease_s)
     meter = Meter(me, facts.cards, settings.usage_period_s, clock, lease.end_of)

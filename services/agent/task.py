@@ -9,16 +9,17 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from contracts.jobs import CARD_MILLI, CARD_MILLIONTHS
 from contracts.nodes import Card, CardSource
 from contracts.work import WorkRun
 from libs.sdk.protocol import SOCKET_ENV, JobInfo, RestoreInfo
 from services.agent import places
-from services.agent.core.model import Attempt
+from services.agent.core.model import Attempt, own_member
 from services.agent.executor import IMPORT_ROOT
 from services.agent.handoff import LeaseTerms, LogBound, Plan
-from services.agent.settings import AgentSettings
+from services.agent.settings import MIB, AgentSettings
 
-PASSED_ON = ("LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH")
+PASSED_ON = ("LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH", "CUDA_MPS_PIPE_DIRECTORY")
 PYTHON_NAMES = frozenset({"python", "python3"})
 
 
@@ -69,7 +70,8 @@ def environment(attempt: Attempt, run: WorkRun, folder: Path, socket: Path, card
         "PATH": _joined(str(Path(sys.executable).parent), job.get("PATH") or os.environ.get("PATH", os.defpath)),
         "PYTHONPATH": _joined(str(IMPORT_ROOT), job.get("PYTHONPATH", "")),
         **_farside(attempt, run, socket),
-        **card_variables(_held(run), cards),
+        **card_variables(own_member(run).cards, cards),
+        **share_variables(run, cards),
     }
 
 
@@ -81,6 +83,26 @@ def card_variables(held: Sequence[int], cards: Sequence[Card]) -> dict[str, str]
         for index in held
     ]
     return {"FARSIDE_CARDS": ",".join(map(str, held)), "CUDA_VISIBLE_DEVICES": ",".join(visible)}
+
+
+def share_variables(run: WorkRun, cards: Sequence[Card]) -> dict[str, str]:
+    """How much of its card a member may use that holds a part of it; nothing for whole cards.
+
+    The task is told. Where NVIDIA's MPS serves the card, MPS keeps it to the threads and the memory as well; on its
+    own a driver keeps nobody to a share.
+    """
+    member = own_member(run)
+    if member.share_milli is None:
+        return {}
+    memory = next((card.memory_bytes for card in cards if card.index in member.cards), 0)
+    millionths = member.share_millionths or member.share_milli * (CARD_MILLIONTHS // CARD_MILLI)
+    share_bytes = run.spec.resources.share_memory_bytes or memory * millionths // CARD_MILLIONTHS
+    return {
+        "FARSIDE_CARD_SHARE_MILLI": str(member.share_milli),
+        "FARSIDE_CARD_SHARE_BYTES": str(share_bytes),
+        "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": str(max(1, millionths * 100 // CARD_MILLIONTHS)),
+        "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": f"0={max(1, share_bytes // MIB)}M",
+    }
 
 
 def job_info(attempt: Attempt, folder: Path, serial: int) -> JobInfo:
@@ -97,7 +119,7 @@ def job_info(attempt: Attempt, folder: Path, serial: int) -> JobInfo:
         attempt=run.attempt,
         member=run.member,
         members=len(run.members),
-        cards=tuple(_held(run)),
+        cards=tuple(own_member(run).cards),
         seed=run.spec.seed,
         interval_steps=None if run.spec.checkpoint is None else run.spec.checkpoint.interval_steps,
         rendezvous=attempt.rendezvous,
@@ -120,10 +142,6 @@ def _farside(attempt: Attempt, run: WorkRun, socket: Path) -> dict[str, str]:
         "FARSIDE_DATASET": attempt.inputs.dataset or "",
     }
     return {name: value for name, value in values.items() if value}
-
-
-def _held(run: WorkRun) -> list[int]:
-    return next(list(member.cards) for member in run.members if member.index == run.member)
 
 
 def _joined(first: str, rest: str) -> str:

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 from contracts import registry
 from contracts.attempts import ExitCause, ProgressPoint, Shard
 from contracts.base import Model
+from contracts.jobs import Member
 from contracts.work import WorkRun
 
 
@@ -35,6 +36,11 @@ class AttemptKey:
     job_id: str
     attempt: int
     member: int
+
+
+def own_member(run: WorkRun) -> Member:
+    """The member of the gang that an offer is about."""
+    return next(member for member in run.members if member.index == run.member)
 
 
 @dataclass(frozen=True)

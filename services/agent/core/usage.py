@@ -23,12 +23,13 @@ _MS = timedelta(milliseconds=1)
 
 @dataclass(frozen=True)
 class HeldCard:
-    """A card as it was at the claim."""
+    """A card as it was at the claim, and how much of it is held: other attempts may hold the rest."""
 
     index: int
     uuid: str
     model: str
     memory_mib: int
+    share_milli: int = WHOLE_CARD_MILLI
 
 
 @dataclass(frozen=True)
@@ -175,9 +176,9 @@ def _row(piece: Piece, card: HeldCard, item: UsageItem, per_ms: int) -> UsageRow
         card=card.index,
         card_uuid=card.uuid,
         accelerator=card.model,
-        share_milli=WHOLE_CARD_MILLI,
+        share_milli=card.share_milli,
         item=item,
-        quantity=(piece.end - piece.start) * per_ms,
+        quantity=card.share_milli * (piece.end - piece.start) // WHOLE_CARD_MILLI * per_ms,
         window_start=to_time(piece.start),
         window_end=to_time(piece.end),
     )

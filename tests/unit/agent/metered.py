@@ -136,9 +136,9 @@ class Node:
         return [row for row in found if row.item is UsageItem.GPU_MS]
 
 
-def job(number: int, *cards: int) -> WorkRun:
+def job(number: int, *cards: int, share_milli: int | None = None) -> WorkRun:
     member = RUN.members[0]
-    members = [Member(index=0, node=member.node, tier=member.tier, cards=list(cards))]
+    members = [Member(index=0, node=member.node, tier=member.tier, cards=list(cards), share_milli=share_milli)]
     return RUN.model_copy(update={"job_id": f"00000000-0000-7000-8000-{number:012d}", "members": members})
 
 

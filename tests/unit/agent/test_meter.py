@@ -59,6 +59,19 @@ async def test_a_wrong_clock_heals_once_nothing_is_held(node: Node) -> None:
     assert (a.quantity, b.quantity, c.quantity) == (5000, 1000, 1000)
 
 
+async def test_attempts_that_share_a_card_are_measured_side_by_side(node: Node) -> None:
+    small, large, machine = job(1, 0, share_milli=250), job(2, 0, share_milli=500), node.machine
+    await node.run_task(small)
+    await node.run_task(large)
+    machine.passes(10)
+    node.agent()
+    await node.end(small)
+    await node.end(large)
+    [one], [other] = await node.rows(small), await node.rows(large)
+    assert (one.share_milli, one.quantity, other.share_milli, other.quantity) == (250, 2500, 500, 5000)
+    assert one.card_uuid == other.card_uuid
+
+
 async def test_an_exit_tells_its_own_part_at_once_and_others_wait_for_the_grid(node: Node) -> None:
     one, other, machine = job(1, 0), job(2, 1), node.machine
     await node.run_task(one)

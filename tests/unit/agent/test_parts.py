@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from contracts.attempts import ProgressPoint
+from contracts.jobs import Resources
 from contracts.nodes import Card, CardSource
-from services.agent import handoff, probe, proctree, task
+from services.agent import handoff, proctree, task
 from services.agent.activity import Activity
 from services.agent.cache import Cache
 from services.agent.core.model import AttemptKey
@@ -29,11 +30,13 @@ from services.agent.lease import LeaseKeeper
 from services.agent.logs import next_chunk
 from services.agent.places import Places
 from services.agent.ports import Ports
-from services.agent.probe import Nvml
+from services.agent.probe.driver import Driver, Nvml
+from services.agent.probe.facts import facts
 from services.agent.progress import ProgressBuffer
 from services.agent.segments import SegmentWriter
 from services.agent.settings import AgentSettings, DeclaredCard
 from services.agent.unpack import Bound, unpack
+from tests.unit.agent.test_core import RUN
 from tests.waiting import until, until_sync
 
 SMALL = LogBound(head_bytes=100, tail_bytes=40, segment_bytes=16)
@@ -247,14 +250,14 @@ class _FakeNvml:
 
 def test_seen_cards_stand_before_declared_ones(tmp_path: Path) -> None:
     node = settings(tmp_path, declared_cards=(DeclaredCard(model="A100", memory_bytes=1),))
-    seen = probe.facts(node, cast("Nvml", _FakeNvml(driver=True))).cards
+    seen = facts(node, Driver(cast("Nvml", _FakeNvml(driver=True)))).cards
     assert [(card.index, card.uuid, card.model, card.source) for card in seen] == [
         (0, "GPU-0", "NVIDIA H200", CardSource.NVML),
         (1, "GPU-1", "NVIDIA H200", CardSource.NVML),
     ]
-    declared = probe.facts(node, cast("Nvml", _FakeNvml(driver=False))).cards
+    declared = facts(node, Driver(cast("Nvml", _FakeNvml(driver=False)))).cards
     assert [(card.index, card.model, card.source) for card in declared] == [(0, "A100", CardSource.DECLARED)]
-    assert probe.facts(settings(tmp_path), None).cards == []
+    assert facts(settings(tmp_path), Driver(None)).cards == []
 
 
 def test_real_cards_are_named_by_uuid_and_declared_ones_by_index() -> None:
@@ -263,6 +266,29 @@ def test_real_cards_are_named_by_uuid_and_declared_ones_by_index() -> None:
     declared = card.model_copy(update={"source": CardSource.DECLARED})
     assert task.card_variables([1], [declared])["CUDA_VISIBLE_DEVICES"] == "1"
     assert task.card_variables([], [card]) == {"FARSIDE_CARDS": "", "CUDA_VISIBLE_DEVICES": ""}
+
+
+def test_a_member_is_told_its_share_of_a_card_and_one_with_whole_cards_nothing() -> None:
+    card = Card(index=0, uuid="GPU-0", model="H200", memory_bytes=80 << 30, source=CardSource.NVML)
+    whole = RUN.members[0]
+    assert task.share_variables(RUN, [card]) == {}
+    half = whole.model_copy(update={"share_milli": 500, "share_millionths": 500_000})
+    assert task.share_variables(RUN.model_copy(update={"members": [half]}), [card]) == {
+        "FARSIDE_CARD_SHARE_MILLI": "500",
+        "FARSIDE_CARD_SHARE_BYTES": str(40 << 30),
+        "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "50",
+        "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "0=40960M",
+    }
+
+
+def test_a_share_by_memory_is_told_as_the_bytes_that_were_asked_for() -> None:
+    card = Card(index=0, uuid="GPU-0", model="T4", memory_bytes=46_068 << 20, source=CardSource.NVML)
+    resources = Resources(cards=1, share_memory_bytes=1 << 20)
+    tiny = RUN.members[0].model_copy(update={"share_milli": 1, "share_millionths": 22})
+    run = RUN.model_copy(update={"members": [tiny], "spec": RUN.spec.model_copy(update={"resources": resources})})
+    told = task.share_variables(run, [card])
+    assert (told["FARSIDE_CARD_SHARE_BYTES"], told["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"]) == (str(1 << 20), "0=1M")
+    assert told["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == "1", "none at all would stop the task"
 
 
 async def test_a_lease_counts_from_the_sending_and_a_lapse_raises_its_epoch(tmp_path: Path) -> None:

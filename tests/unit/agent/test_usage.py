@@ -9,11 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from contracts.base import Tier
 from contracts.usage import MAX_ROWS, UsageItem, UsageRow
 from services.agent.core import usage
 from services.agent.core.model import AttemptKey
 from services.agent.core.usage import HeldCard, Hold, Window
 from services.agent.settings import AgentSettings
+from services.metering.core import judge
+from services.metering.core.model import Limits, Measured, Placement, Sample, Seat
 
 JOBS = [f"00000000-0000-7000-8000-{n:012d}" for n in range(4)]
 CARD = HeldCard(0, "GPU-0", "A100", 81920)
@@ -73,6 +76,23 @@ def test_windows_share_out_held_time_exactly(
         begins, ends = usage.to_ms(row.window_start), usage.to_ms(row.window_end)
         assert begins < ends <= begins - begins % period_ms + period_ms, "within one window of the grid"
         assert begins == begun or begins % period_ms == 0
+
+
+@given(st.integers(1, 1000), st.integers(1, 10 * PERIOD_MS), st.integers(0, PERIOD_MS))
+def test_a_share_is_measured_in_quantities_that_metering_takes(share: int, length: int, into: int) -> None:
+    begun = NOW - NOW % PERIOD_MS + into
+    one = replace(hold(0, begun, end=begun + length), cards=(replace(CARD, share_milli=share),))
+    rows = [row for window in usage.windows({one: begun + length}, PERIOD_MS, 100) for row in usage.rows(window)]
+    seat = Seat("central-1", Tier.CENTRAL, frozenset({0}), CARD.model, CARD.memory_mib, share)
+    placement = Placement("acme", {0: seat}, rows[0].window_start)
+    for row in rows:
+        grid = usage.to_time(usage.to_ms(row.window_start) // PERIOD_MS * PERIOD_MS)
+        said = Measured(row, "agent", "m-1", 0, "central-1", PERIOD_MS // 1000, grid, row.window_end, None)
+        found = judge.judge(said, placement, Limits(ahead_s=300, late_s=3600))
+        assert isinstance(found, Sample), found
+    parts = [row.window_end - row.window_start for row in rows if row.item is UsageItem.GPU_MS]
+    owed = share * length // 1000
+    assert owed - len(parts) < told(rows, one.key, UsageItem.GPU_MS) <= owed, "rounded down in each window"
 
 
 @given(st.lists(st.tuples(lengths, lengths), min_size=4, max_size=4), periods, st.permutations(range(4)))
