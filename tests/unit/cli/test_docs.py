@@ -1,12 +1,18 @@
 """The pages that promise to be complete are."""
 
 import re
+import shlex
 from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
 
 from contracts.base import ReasonCode
 from contracts.deadletters import DeadReason
 from contracts.jobs import CheckpointPolicy, JobSpec, Resources
 from contracts.registry import SERVICES
+from libs.cli import main
+from libs.planner.shapes import Card, Cluster, Link, Peaks, Transformer
 from services.alerting.core.rules import RULES
 
 ROOT = Path(__file__).parents[3]
@@ -31,6 +37,23 @@ def test_every_field_of_a_job_file_is_explained() -> None:
     fields |= {f"resources.{name}" for name in Resources.model_fields}
     fields |= {f"checkpoint.{name}" for name in CheckpointPolicy.model_fields}
     assert fields - set(first_column("cli.md")) == set()
+
+
+def test_every_field_of_a_planner_file_is_explained() -> None:
+    fields = {*Transformer.model_fields}
+    for around, model in (("", Cluster), ("card.", Card), ("card.peak_tflops.", Peaks)):
+        fields |= {f"{around}{name}" for name in model.model_fields}
+    fields |= {f"{link}.{name}" for link in ("card_link", "node_link") for name in Link.model_fields}
+    parents = {"card", "card_link", "node_link", "card.peak_tflops"}
+    assert set(first_column("planner.md")) == fields - parents
+
+
+def test_every_command_of_the_planner_page_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    commands = re.findall(r"^    farside (.+)$", (ROOT / "docs" / "planner.md").read_text(), re.MULTILINE)
+    assert len(commands) > 1
+    for command in commands:
+        assert CliRunner().invoke(main.cli, shlex.split(command)).exit_code == 0, command
 
 
 def test_every_alert_has_its_place_in_the_runbook() -> None:
