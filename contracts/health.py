@@ -21,11 +21,15 @@ class Recovery(StrEnum):
 
 
 class Verdict(StrEnum):
-    """How a check came out. `skipped`: there is nothing to check on this node, which is as good as passed."""
+    """How a check came out. Work is kept away by `failed` alone.
+
+    `skipped`: there is nothing to check on this node. `unknown`: the machine cannot say; shown, and as good as passed.
+    """
 
     PASSED = "passed"
     FAILED = "failed"
     SKIPPED = "skipped"
+    UNKNOWN = "unknown"
 
 
 class Xid(Model):
@@ -40,40 +44,43 @@ class Xid(Model):
 class Ecc(Model):
     """Memory errors of a card: `volatile` since the driver was loaded, `aggregate` over its life."""
 
-    volatile_corrected: Count = 0
-    volatile_uncorrected: Count = 0
-    aggregate_corrected: Count = 0
-    aggregate_uncorrected: Count = 0
+    volatile_corrected: Count | None = None
+    volatile_uncorrected: Count | None = None
+    aggregate_corrected: Count | None = None
+    aggregate_uncorrected: Count | None = None
 
 
 class RetiredPages(Model):
     """The older scheme (up to Volta): pages put out of use after single-bit and double-bit errors."""
 
-    single_bit: Count = 0
-    double_bit: Count = 0
-    pending: bool = False
+    single_bit: Count | None = None
+    double_bit: Count | None = None
+    pending: bool | None = None
 
 
 class RemappedRows(Model):
     """The newer scheme (from Ampere on): rows replaced by spare ones."""
 
-    corrected: Count = 0
-    uncorrected: Count = 0
-    pending: bool = False
-    failed: bool = False
+    corrected: Count | None = None
+    uncorrected: Count | None = None
+    pending: bool | None = None
+    failed: bool | None = None
 
 
 class CardHealth(Model):
-    """One card as its driver sees it. None: not supported, or not to be had at the moment.
+    """One card as its driver sees it. None: not supported, or not to be had at the moment; never zero.
 
-    `lost`: the driver knows the card no more. `clock_events` are the reasons why its clock is held down just now, and
-    `hardware_slowdowns` counts the minutes' events among them over the ten minutes before the report.
-    `utilisation_pct` is the mean since the report before.
+    `fault` is what the driver answers for a card that it cannot read (`gpu_is_lost`, `reset_required`, `no_answer`),
+    `lost` that it knows the card no more. `mig`: divided, and then nothing is known of remapped rows. `clock_events`
+    are the reasons why its clock is held down just now, `hardware_slowdowns` counts how often the hardware did so in
+    the ten minutes before the report. `utilisation_pct` is the mean since the report before.
     """
 
     index: Count
     uuid: Label
     lost: bool = False
+    fault: Word | None = None
+    mig: bool | None = None
     xids: Annotated[list[Xid], Field(max_length=256)] = []
     ecc: Ecc | None = None
     retired_pages: RetiredPages | None = None
@@ -87,6 +94,7 @@ class CardHealth(Model):
     power_limit_mw: Count | None = None
     utilisation_pct: Annotated[int, Field(ge=0, le=100)] | None = None
     memory_used_bytes: Count | None = None
+    energy_mj: Count | None = None
 
 
 class CheckResult(Model):
