@@ -192,13 +192,15 @@ Degree = Annotated[int, Field(ge=1, le=MAX_PARALLEL)]
 class Parallel(Model):
     """How the job divides its model over its cards; the job's own script reads it, the scheduler does not.
 
-    `precision` is the number format of the forward pass, such as bf16 or fp8.
+    `virtual` is the number of pieces of the model on each pipeline stage (interleaved schedule); `precision` is the
+    number format of the forward pass, such as bf16 or fp8.
     """
 
     tp: Degree = 1
     pp: Degree = 1
     dp: Degree = 1
     microbatch: Degree | None = None
+    virtual: Degree | None = None
     recompute: Recompute | None = None
     precision: Word | None = None
 

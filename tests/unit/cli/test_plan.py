@@ -150,7 +150,7 @@ def test_sizes_are_written_into_the_job(folder: Path) -> None:
     job.write_text(JOB)
     result = run(folder, "--write", str(job))
     assert result.exit_code == 0
-    line = "parallel: {tp: 4, pp: 1, dp: 2, microbatch: 2, recompute: selective, precision: bf16}\n"
+    line = "parallel: {tp: 4, pp: 1, dp: 2, microbatch: 2, virtual: 1, recompute: selective, precision: bf16}\n"
     assert job.read_text() == JOB + line
     spec = jobfile.parse(job.read_text(), job_id="00000000-0000-7000-8000-000000000000", tenant="acme")
     assert isinstance(spec, JobSpec)
