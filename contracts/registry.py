@@ -52,7 +52,7 @@ JOBS_CMD = Stream("JOBS_CMD", "workqueue", max_age_s=7 * DAY_S, dedup_s=0.1, wai
 JOBS = Stream("JOBS", "limits", max_age_s=30 * DAY_S, dedup_s=120)
 NODES = Stream("NODES", "limits", max_age_s=30 * DAY_S, dedup_s=120)
 NODES_CMD = Stream("NODES_CMD", "workqueue", max_age_s=7 * DAY_S, dedup_s=120)
-HEARTBEATS = Stream("HEARTBEATS", "limits", max_age_s=DAY_S, dedup_s=0.1, newest_only=True)
+HEARTBEATS = Stream("HEARTBEATS", "limits", max_age_s=DAY_S, dedup_s=0.1, newest_only=True, synced=False)
 REPORTS = Stream("REPORTS", "limits", max_age_s=7 * DAY_S, dedup_s=0.1, newest_only=True)
 WORK_CMD = Stream("WORK_CMD", "workqueue", max_age_s=7 * DAY_S, dedup_s=120)
 ATTEMPTS = Stream("ATTEMPTS", "limits", max_age_s=7 * DAY_S, dedup_s=120)

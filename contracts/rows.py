@@ -54,6 +54,7 @@ class Stream:
     """One JetStream stream. `dedup_s` is short where outsiders publish: the inbox is the truth, not the window.
 
     `waiting_per_key`: how many messages of one subject may wait to be read; who sends more is refused, others are not.
+    Where not `synced`, a PubAck does not wait for the disk: a server that is killed may lose what it has acknowledged.
     """
 
     name: str
@@ -62,6 +63,7 @@ class Stream:
     dedup_s: float
     newest_only: bool = False
     waiting_per_key: int | None = None
+    synced: bool = True
 
 
 @dataclass(frozen=True)

@@ -180,6 +180,12 @@ def jetstream(connection: NatsClient, api: str = JS_API) -> JetStreamContext:
     return JetStreamContext(connection, prefix=api, timeout=JS_TIMEOUT_S)
 
 
+def server_of(connection: NatsClient) -> str:
+    """Names the server that the connection leads to, and this run of it: a server started anew has another name."""
+    told: dict[str, Any] = cast("Any", connection)._server_info  # noqa: SLF001 - nats-py keeps it to itself
+    return str(told["server_id"])
+
+
 async def subscribe(
     connection: NatsClient, subject: str, callback: Callable[[Msg], Awaitable[None]], queue: str = ""
 ) -> Subscription:

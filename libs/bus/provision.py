@@ -16,6 +16,7 @@ from nats.js.api import (
     ConsumerConfig,
     DeliverPolicy,
     DiscardPolicy,
+    PersistMode,
     RetentionPolicy,
     StorageType,
     StreamConfig,
@@ -61,6 +62,7 @@ def stream_config(stream: Stream, replicas: int = 1) -> StreamConfig:
         retention=RetentionPolicy.WORK_QUEUE if workqueue else RetentionPolicy.LIMITS,
         discard=DiscardPolicy.NEW if workqueue else DiscardPolicy.OLD,
         storage=StorageType.FILE,
+        persist_mode=_persist_mode(stream, replicas),
         max_age=stream.max_age_s,
         max_msgs_per_subject=1 if stream.newest_only else stream.waiting_per_key or -1,
         discard_new_per_subject=stream.waiting_per_key is not None,
@@ -71,6 +73,11 @@ def stream_config(stream: Stream, replicas: int = 1) -> StreamConfig:
         max_consumers=-1,
         allow_direct=True,
     )
+
+
+def _persist_mode(stream: Stream, replicas: int) -> PersistMode | None:
+    """Several replicas wait for each other and not for the disk, whatever the stream."""
+    return PersistMode.ASYNC if replicas == 1 and not stream.synced else None
 
 
 def consumer_configs(nodes: Iterable[str], tenants: Iterable[str] = ()) -> Iterator[tuple[str, ConsumerConfig]]:
@@ -187,11 +194,15 @@ async def ensure_stream(js: JetStreamContext, stream: Stream, replicas: int = 1)
     config = stream_config(stream, replicas)
     try:
         try:
-            await js.stream_info(stream.name)
+            found = await js.stream_info(stream.name)
         except NotFoundError:
             await add_stream(js, config)
         else:
-            await update_stream(js, config)
+            if stream.newest_only and found.config.persist_mode != config.persist_mode:
+                await js.delete_stream(stream.name)  # this much no server changes, and what it holds is said again
+                await add_stream(js, config)
+            else:
+                await update_stream(js, config)
     except APIError as error:
         msg = f"stream {stream.name} cannot be brought to the registry's form: {error.description}"
         raise BusError(msg) from error

@@ -24,6 +24,7 @@ from contracts.deadletters import DeadReason
 from contracts.nodes import NodeHeartbeat
 from libs.bus import Client, Delivery, Event, Invalid
 from libs.bus.codec import decode
+from libs.bus.connection import server_of
 from services.inventory.core.clock import start_sequence
 from services.inventory.core.model import Clock, Tick
 
@@ -130,10 +131,13 @@ class HeartbeatReader:
         return Reading(replace(tick, read_sequence=last), heard)
 
     async def _life_now(self) -> str:
-        """Tells one life of the stream from the next."""
+        """Tells one life of the stream from the next.
+
+        The stream is not synced: a server that was killed may have lost what it acknowledged, so each run of it counts.
+        """
         info = await self._js.stream_info(STREAM)
         assert info.created is not None, "JetStream tells when a stream was created"
-        return info.created.isoformat()
+        return f"{info.created.isoformat()} {server_of(self._connection)}"
 
     async def _to_the_end(self, start: int) -> list[Stored]:
         """Everything from sequence `start` on, until the server has nothing pending.

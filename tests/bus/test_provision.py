@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from nats.js.api import ConsumerConfig, DiscardPolicy, RetentionPolicy, StorageType
+from nats.js.api import ConsumerConfig, DiscardPolicy, PersistMode, RetentionPolicy, StorageType
 
 from contracts import registry
 from libs.bus import BusError, Client
@@ -56,6 +56,18 @@ async def test_a_change_that_the_server_refuses_is_named(hub: NatsServer, client
     await add_stream(client.js, config)
     with pytest.raises(BusError, match="stream JOBS cannot be brought to the registry's form"):
         await provision(hub.url, NODES)
+
+
+async def test_only_heartbeats_are_acknowledged_before_they_are_on_disk(hub: NatsServer, client: Client) -> None:
+    await client.js.delete_stream("HEARTBEATS")
+    config = stream_config(registry.HEARTBEATS)
+    config.persist_mode = None
+    await add_stream(client.js, config)
+    await provision(hub.url, NODES)
+    modes = {stream.name: (await client.js.stream_info(stream.name)).config.persist_mode for stream in registry.STREAMS}
+    assert {name for name, mode in modes.items() if mode is not None} == {"HEARTBEATS"}
+    assert modes["HEARTBEATS"] == PersistMode.ASYNC
+    assert all(stream_config(stream, replicas=3).persist_mode is None for stream in registry.STREAMS)
 
 
 async def test_pitfall_04_an_app_changes_no_stream_and_no_consumer(hub: NatsServer, client: Client, pool: Pool) -> None:

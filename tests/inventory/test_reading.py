@@ -1,6 +1,6 @@
 """Reading the heartbeat stream to its end, whatever is in it and whatever happens to it meanwhile."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 
 import pytest
@@ -9,6 +9,7 @@ from contracts import registry
 from contracts.deadletters import DeadReason
 from contracts.nodes import ClockTick
 from libs.bus import Client, Event, Invalid
+from libs.bus.connection import server_of
 from libs.bus.provision import ensure_stream
 from libs.kit.ids import new_id
 from services.inventory import heartbeats
@@ -17,6 +18,7 @@ from services.inventory.heartbeats import HeartbeatReader, Mark, Reading, Readin
 from tests.inventory.harness import FakeAgent
 from tests.servers import NatsServer
 from tests.unit.inventory.builders import T0
+from tests.waiting import until
 
 NEVER = Clock("", 0, T0, observed_ms=0, floor_ms=0)
 
@@ -59,11 +61,16 @@ def at(reading: Reading) -> Clock:
 
 
 @pytest.fixture
-async def desk() -> AsyncIterator[Desk]:
-    with NatsServer() as hub:
-        async with await Client.connect(hub.url, name="inventory") as client:
-            await ensure_stream(client.js, registry.HEARTBEATS)
-            yield Desk(client, HeartbeatReader(client))
+def hub() -> Iterator[NatsServer]:
+    with NatsServer() as server:
+        yield server
+
+
+@pytest.fixture
+async def desk(hub: NatsServer) -> AsyncIterator[Desk]:
+    async with await Client.connect(hub.url, name="inventory") as client:
+        await ensure_stream(client.js, registry.HEARTBEATS)
+        yield Desk(client, HeartbeatReader(client))
 
 
 async def test_each_reading_has_what_came_since_the_one_before(desk: Desk) -> None:
@@ -152,6 +159,22 @@ async def test_stream_made_anew_is_noticed(desk: Desk) -> None:
     again = await desk.read(at(reading))
     assert again.tick.stream != reading.tick.stream
     assert len(names(again)) == 5
+
+
+async def test_stream_after_a_kill_of_its_server_is_another_life(desk: Desk, hub: NatsServer) -> None:
+    """It may have lost what it acknowledged: nothing that was read before tells how far it goes now."""
+    reading = await desk.read()
+    connection, before = desk.client.connection, server_of(desk.client.connection)
+    created = (await desk.client.js.stream_info("HEARTBEATS")).created
+    hub.kill()
+    hub.start()
+    await until(lambda: connection.is_connected and server_of(connection) != before, 30.0, "the server to be back")
+    assert (await desk.client.js.stream_info("HEARTBEATS")).created == created
+    with pytest.raises(ReadingError, match="made anew"):
+        await desk.read(at(reading))
+    desk.reader.forget()
+    again = await desk.read(at(reading))
+    assert again.tick.stream != reading.tick.stream
 
 
 async def test_stream_that_is_gone_is_an_error(desk: Desk) -> None:
