@@ -1,0 +1,84 @@
+"""Faults drawn from a seed, each with a name of its own.
+
+Whether a fault happens is a function of the seed and of the fault's name alone, never of what was drawn before it. So
+one fault can be left out of a run and the others stay where they were, which is what shrinking a story takes.
+"""
+
+import zlib
+from collections.abc import Collection
+from dataclasses import dataclass
+
+_MASK = (1 << 64) - 1
+
+
+@dataclass(frozen=True)
+class Rates:
+    """How often each thing goes wrong, as a share of the messages, transactions or requests that it may befall."""
+
+    drop: float = 0.02
+    duplicate: float = 0.05
+    delay: float = 0.05
+    rollback: float = 0.02
+    ack_lost: float = 0.02
+    republish: float = 0.02
+    request_lost: float = 0.03
+    reply_lost: float = 0.03
+    store_away: float = 0.05
+    slow_plan: float = 0.1
+
+
+CALM = Rates(0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
+
+
+def draw(seed: int, name: str) -> float:
+    """A number in [0, 1) from the seed and a name."""
+    return _mix(seed, name) / (1 << 64)
+
+
+def amount(seed: int, name: str, low: int, high: int) -> int:
+    """A whole number from `low` to `high`, both included."""
+    return low + _mix(seed, name) % (high - low + 1)
+
+
+def _mix(seed: int, name: str) -> int:
+    """The finalizer of splitmix64 over a checksum of the name."""
+    z = (zlib.crc32(name.encode()) * 0x9E3779B97F4A7C15 + (seed + 1) * 0xD1B54A32D192ED03) & _MASK
+    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & _MASK
+    return z ^ (z >> 31)
+
+
+class Faults:
+    """Says of each fault whether it happens; `kept` are the names that may, None all. After `calm` none does."""
+
+    def __init__(self, seed: int, rates: Rates, kept: Collection[str] | None = None) -> None:
+        self.seed = seed
+        self.rates = rates
+        self.fired: dict[str, None] = {}
+        self.calm = False
+        self._kept = None if kept is None else frozenset(kept)
+
+    def hits(self, kind: str, rate: float, about: str) -> bool:
+        """Whether the fault `kind` happens to `about`."""
+        if rate <= 0.0 or self.calm:
+            return False
+        name = f"{kind}: {about}"
+        if draw(self.seed, name) >= rate or not self.allows(name):
+            return False
+        self.fired[name] = None
+        return True
+
+    def allows(self, name: str) -> bool:
+        """Whether an ingredient of this name is part of the run."""
+        return self._kept is None or name in self._kept
+
+    def plans(self, name: str) -> bool:
+        """Whether something planned for a fixed time is part of the run; it counts as fired."""
+        if not self.allows(name):
+            return False
+        self.fired[name] = None
+        return True
+
+    def amount(self, name: str, low: int, high: int) -> int:
+        """How long or how much, for the fault or pause of that name."""
+        return amount(self.seed, name, low, high)
