@@ -1,12 +1,26 @@
 """What becomes of a job that does not fit now: room that victims leave, room kept for later, or only a reason."""
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from contracts.base import Reason
+import numpy as np
+
+from contracts.base import Reason, ReasonCode
 from services.scheduler.core import stays
-from services.scheduler.core.arrays import NEVER, Preemption, Reservation
+from services.scheduler.core.arrays import NEVER, Bools, Demand, Preemption, PreemptWhy, Reservation
+from services.scheduler.core.bounds import cover, uncovered
+from services.scheduler.core.consolidate import find_moves
 from services.scheduler.core.order import Turn
-from services.scheduler.core.scene import Scene
+from services.scheduler.core.packing import Found
+from services.scheduler.core.preempt import find_victims
+from services.scheduler.core.reserve import UNBOUNDED, Start, basis, first_start, found_without
+from services.scheduler.core.rights import Rights
+from services.scheduler.core.scene import Scene, nodes_of
+from services.scheduler.core.work import Work
+
+Pool = tuple[tuple[str, ...], tuple[str, ...]]
+CROWDED = "not known: room is kept for jobs that come before it"
 
 
 @dataclass(frozen=True)
@@ -22,28 +36,187 @@ class Blocked:
     """Answers for jobs whose turn came and for whom there was no place."""
 
     def __init__(self, scene: Scene, asked: list[int]) -> None:
-        self._scene = scene
-        self._asked = asked
+        self._scene, self._asked = scene, asked
+        self._work = Work(scene.fleet, scene.running, scene.now_us)
         self._reasons: dict[tuple[int, int], Reason] = {}
+        self._claims, self._spare = self._claimed()
+        self._hopeless: set[tuple[object, ...]] = set()
+        self._pools: Counter[Pool] = Counter()
+        self._preemptors = 0
         self.preemptions: list[Preemption] = []
         self.reservations: list[Reservation] = []
+        for left in uncovered(scene, self._work):
+            self._stop([left.attempt], {left.attempt: left.why}, None)
 
-    def barred(self, turn: Turn, end_us: int) -> Wait | None:
-        """Why a job may not even look for a place, though its tenant's bounds allow it."""
-        del turn, end_us
-        return None
+    # ---- who leaves for whom -----------------------------------------------------------------------------------------
 
-    def wait(self, turn: Turn, end_us: int) -> Wait:
-        """What the job waits for."""
-        del end_us
-        return Wait(self._reason(turn))
+    def _claimed(self) -> tuple[dict[str, list[int]], list[int]]:
+        """Attempts that are leaving: for a job that waits, and for nobody or for one that does not wait."""
+        scene, running = self._scene, self._work.running
+        waiting = set(scene.queue.job_ids)
+        claims: dict[str, list[int]] = {}
+        spare: list[int] = []
+        leaving: list[int] = np.flatnonzero(self._work.leaving).tolist()
+        for attempt in leaving:
+            scene.accounts.leave(int(running.tenant[attempt]), int(self._work.cards[attempt]))
+            job = running.leaving_for[attempt] if running.leaving_for else None
+            if job is None or job not in waiting:
+                spare.append(attempt)
+            else:
+                claims.setdefault(job, []).append(attempt)
+        return claims, spare
+
+    @property
+    def claimants(self) -> frozenset[str]:
+        """Waiting jobs for whom others are leaving: they have the first word."""
+        return frozenset(self._claims)
+
+    def _stop(self, attempts: Sequence[int], why: dict[int, PreemptWhy], job: int | None) -> None:
+        scene, work = self._scene, self._work
+        name = None if job is None else scene.queue.job_ids[job]
+        for attempt in attempts:
+            work.leaving[attempt] = True
+            tenant = int(work.running.tenant[attempt])
+            scene.accounts.leave(tenant, int(work.cards[attempt]))
+            told = stays.told_to_leave(why[attempt], scene.tenants.names[tenant], name, int(work.cards[attempt]))
+            self.preemptions.append(Preemption(work.running.job_ids[attempt], why[attempt], name, told))
+
+    # ---- the answer --------------------------------------------------------------------------------------------------
+
+    def wait(self, turn: Turn, kept: Reason | None) -> Wait:
+        """What the job waits for. `kept`: it would fit but for nodes that are kept for others."""
+        scene = self._scene
+        demand = scene.queue.shapes[int(scene.queue.shape[turn.job])]
+        allowed = scene.keeping.open(scene.keeping.group(turn.tenant), NEVER)
+        wait = self._leaving(turn, demand, allowed) or self._preempt(turn, demand, allowed)
+        return wait or self._later(turn, demand, allowed, kept)
+
+    def _key(self, turn: Turn) -> tuple[int, int]:
+        return int(self._scene.queue.shape[turn.job]), self._scene.keeping.group(turn.tenant)
+
+    def _leaving(self, turn: Turn, demand: Demand, allowed: Bools | None) -> Wait | None:
+        """Room that is being left, for this job or for nobody."""
+        job = self._scene.queue.job_ids[turn.job]
+        gone = [*self._claims.pop(job, ()), *self._spare]
+        key = "leaving", *self._key(turn), len(self._spare)
+        if not gone or (key in self._hopeless and len(gone) == len(self._spare)):
+            return None
+        found = found_without(self._scene.room, self._work, demand, allowed, gone)
+        if found is None:
+            self._hopeless.add(key)
+            return None
+        there = self._work.on(nodes_of(found), self._work.leaving)
+        self._spare = [attempt for attempt in self._spare if attempt not in there]
+        return self._keep_leaving(turn, found, len(there))
+
+    def _keep_leaving(self, turn: Turn, found: Found, victims: int) -> Wait:
+        """Keep the places from now on: nobody else gets them while victims save their work."""
+        scene = self._scene
+        starts = scene.now_us + scene.policy.grace_s * 1_000_000
+        rests = f"{victims} job{'s' if victims != 1 else ''} there leave within a grace of {scene.policy.grace_s} s"
+        self._keep(turn, found, scene.now_us, starts, rests)
+        return Wait(stays.leaving(victims, self._asked[turn.job]), starts, rests)
+
+    def _keep(self, turn: Turn, found: Found, from_us: int, starts_us: int, rests: str) -> None:
+        scene = self._scene
+        nodes = nodes_of(found)
+        scene.keeping.keep(nodes, from_us, turn.job)
+        places: list[int] = nodes.tolist()
+        names = tuple(scene.fleet.nodes[node] for node in places)
+        self.reservations.append(Reservation(scene.queue.job_ids[turn.job], names, starts_us, rests))
+
+    def _preempt(self, turn: Turn, demand: Demand, allowed: Bools | None) -> Wait | None:
+        """Victims, whose room is kept for the job from now on."""
+        scene, policy = self._scene, self._scene.policy
+        rank = int(scene.queue.rank[turn.job])
+        inside = scene.accounts.inside(turn.tenant, self._asked[turn.job])
+        key = "preempt", *self._key(turn), turn.tenant, rank, inside
+        if not policy.preempt or self._preemptors >= policy.max_preemptors or key in self._hopeless:
+            return None
+        rights = Rights(scene, self._work, turn.tenant, rank, inside=inside)
+        victims = find_victims(scene, self._work, demand, allowed, rights)
+        why = None if victims is None else rights.reasons(victims.attempts)
+        if victims is None or why is None:
+            self._hopeless.add(key)
+            return None
+        self._preemptors += 1
+        self._stop(victims.attempts, why, turn.job)
+        return self._keep_leaving(turn, victims.found, len(victims.attempts))
+
+    # ---- later -------------------------------------------------------------------------------------------------------
+
+    def _later(self, turn: Turn, demand: Demand, allowed: Bools | None, kept: Reason | None) -> Wait:
+        """A reservation, if the job is among the first of its kind of cards; or moves that are cheaper."""
+        policy, reason = self._scene.policy, kept or self._reason(turn)
+        pool: Pool = demand.tiers, demand.models
+        key = "later", *self._key(turn)
+        if key in self._hopeless:
+            return Wait(reason, NEVER, UNBOUNDED)
+        if self._pools[pool] >= policy.reservations or self._pools.total() >= policy.max_reservations:
+            return Wait(reason, NEVER, CROWDED)
+        ends = np.where(self._work.leaving, self._scene.now_us + policy.grace_s * 1_000_000, self._work.ends_us)
+        start = first_start(self._scene, self._work, demand, allowed, ends)
+        moved = self._move(turn, demand, allowed, reason, start)
+        if moved is not None:
+            return moved
+        if start is None:
+            self._hopeless.add(key)
+            return Wait(reason, NEVER, UNBOUNDED)
+        self._pools[pool] += 1
+        rests = basis(self._work, start)
+        self._keep(turn, start.found, start.at_us, start.at_us, rests)
+        return Wait(reason, start.at_us, rests)
+
+    def _move(
+        self, turn: Turn, demand: Demand, allowed: Bools | None, reason: Reason, start: Start | None
+    ) -> Wait | None:
+        """Moves, if the job is only fragmented and they cost less than waiting."""
+        scene, policy = self._scene, self._scene.policy
+        scattered = reason.code in {ReasonCode.FRAGMENTED, ReasonCode.TOPOLOGY}
+        if not policy.consolidate or not scattered or self._preemptors >= policy.max_preemptors:
+            return None
+        wait_us = NEVER if start is None else start.at_us - scene.now_us
+        moves = find_moves(scene, self._work, demand, allowed, int(scene.queue.rank[turn.job]), wait_us)
+        if moves is None:
+            return None
+        self._preemptors += 1
+        attempts = moves.victims.attempts
+        self._stop(attempts, dict.fromkeys(attempts, PreemptWhy.CONSOLIDATION), turn.job)
+        for found in moves.into:
+            scene.keeping.keep(nodes_of(found), scene.now_us, turn.job)
+        return self._keep_leaving(turn, moves.victims.found, len(attempts))
+
+    # ---- a tenant's own limit ----------------------------------------------------------------------------------------
+
+    def own(self, turn: Turn, over: int) -> Wait | None:
+        """Work of the tenant's own lower classes that leaves, where its limit is all that is in the way."""
+        scene, work = self._scene, self._work
+        demand = scene.queue.shapes[int(scene.queue.shape[turn.job])]
+        if not scene.policy.preempt or self._preemptors >= scene.policy.max_preemptors:
+            return None
+        rights = Rights(scene, work, turn.tenant, int(scene.queue.rank[turn.job]), inside=False)
+        mine: list[int] = np.flatnonzero(rights.eligible & (work.running.tenant == turn.tenant)).tolist()
+        victims = cover(work, mine, over)
+        allowed = scene.keeping.open(scene.keeping.group(turn.tenant), NEVER)
+        found = found_without(scene.room, work, demand, allowed, victims) if victims else None
+        if found is None:
+            return None
+        self._preemptors += 1
+        self._stop(victims, dict.fromkeys(victims, PreemptWhy.PRIORITY), turn.job)
+        return self._keep_leaving(turn, found, len(victims))
+
+    def limit_ends(self, tenant: int, over: int) -> int:
+        """When so much less will be held by the tenant, by the longest runs; `NEVER` if that is not known."""
+        work = self._work
+        own = np.flatnonzero(work.running.tenant == tenant)
+        order = own[np.argsort(work.ends_us[own], kind="stable")]
+        enough = np.flatnonzero(np.cumsum(work.cards[order]) >= over)
+        return int(work.ends_us[order[enough[0]]]) if len(enough) else NEVER
 
     def _reason(self, turn: Turn) -> Reason:
         """Made once for each shape."""
-        scene, shape = self._scene, int(self._scene.queue.shape[turn.job])
-        group = scene.keeping.group(turn.tenant)
-        if (shape, group) not in self._reasons:
-            demand = scene.queue.shapes[shape]
-            supply = scene.room.supply(demand, scene.keeping.usable(group))
-            self._reasons[shape, group] = stays.explain(demand, supply)
-        return self._reasons[shape, group]
+        scene, key = self._scene, self._key(turn)
+        if key not in self._reasons:
+            demand = scene.queue.shapes[key[0]]
+            self._reasons[key] = stays.explain(demand, scene.room.supply(demand, scene.keeping.usable(key[1])))
+        return self._reasons[key]

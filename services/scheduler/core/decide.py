@@ -5,16 +5,22 @@ Hard constraints come first: gates, bounds of tenants, pools, and what the room 
 later, or a reason. A plan promises nothing: a placement is checked again against versions when it is committed.
 """
 
+from dataclasses import dataclass, replace
+
+from contracts.base import Reason
 from services.scheduler.core import stays
-from services.scheduler.core.arrays import Fleet, Placement, Plan, Queue, Running, Stay, Tenants
+from services.scheduler.core.arrays import NEVER, Fleet, Placement, Plan, Queue, Running, Stay, Tenants
 from services.scheduler.core.blocked import Blocked, Wait
-from services.scheduler.core.fairness import Accounts
+from services.scheduler.core.fairness import Accounts, Short
 from services.scheduler.core.keeping import Keeping
 from services.scheduler.core.order import Turn, Turns
 from services.scheduler.core.packing import PLACERS, Found, Memo, Mix, Room
-from services.scheduler.core.policy import DEFAULT, Policy
+from services.scheduler.core.policy import DEFAULT, Order, Policy
+from services.scheduler.core.reserve import UNBOUNDED
 from services.scheduler.core.scene import Scene, asked_of, end_us, held_by, nodes_of
 from services.scheduler.core.words import unknown_tenant
+
+LIMIT_BASIS = "jobs of the tenant are over by the longest run"
 
 
 def decide(
@@ -46,6 +52,15 @@ def decide(
     return _Planner(scene).plan()
 
 
+@dataclass(frozen=True)
+class _Hold:
+    """What a tenant's limit does not allow yet; nothing that comes behind may put it off. `until_us`: when it will."""
+
+    job: int
+    asked: int
+    until_us: int
+
+
 class _Planner:
     """Goes through the turns once."""
 
@@ -62,49 +77,108 @@ class _Planner:
         self._turns = Turns(queue, self._asked, scene.accounts, scene.policy.order)
         self._blocked = Blocked(scene, self._asked)
         self._full: set[tuple[int, int]] = set()
-        self._kept: set[tuple[int, int, int]] = set()
+        self._kept: dict[tuple[int, int, int], Reason] = {}
+        self._stuck: dict[object, int] = {}
+        self._holds: dict[int, _Hold] = {}
+        self._done: set[int] = set()
         self._placements: list[Placement] = []
         self._stays: list[Stay] = []
 
     def plan(self) -> Plan:
-        """Each job in its turn."""
+        """Those for whom others leave, then each job in its turn."""
+        for turn in self._claims():
+            self._settle(turn)
+            self._done.add(turn.job)
         turns = self._turns
         while (turn := turns.next()) is not None:
-            self._settle(turn)
+            if turn.job not in self._done:
+                self._settle(turn)
             turns.settled(turn.tenant)
         blocked = self._blocked
         return Plan(
             tuple(self._placements), tuple(blocked.preemptions), tuple(blocked.reservations), tuple(self._stays)
         )
 
+    def _claims(self) -> list[Turn]:
+        names = self._blocked.claimants
+        queue, accounts = self._scene.queue, self._scene.accounts
+        jobs = [job for job, name in enumerate(queue.job_ids) if name in names] if names else []
+        turns = [Turn(job, int(queue.tenant[job])) for job in jobs]
+        return sorted(
+            turns,
+            key=lambda turn: (
+                not accounts.inside(turn.tenant, self._asked[turn.job]),
+                int(queue.rank[turn.job]),
+                self._turns.place(turn.job),
+            ),
+        )
+
     def _settle(self, turn: Turn) -> None:
+        job = turn.job
         wait = self._barred(turn)
         if wait is None:
-            found = self._place(turn)
-            if found is not None:
-                self._give(turn, found)
+            outcome = self._place(turn)
+            if isinstance(outcome, Found):
+                self._give(turn, outcome)
                 return
-            wait = self._blocked.wait(turn, self._end(turn.job))
-        job = turn.job
+            wait = self._blocked.wait(turn, outcome)
+            self._stuck.setdefault(self._pool(job), job)
         self._stays.append(
             Stay(self._scene.queue.job_ids[job], self._version[job], wait.reason, wait.starts_us, wait.basis)
         )
 
+    # ---- bounds ------------------------------------------------------------------------------------------------------
+
     def _barred(self, turn: Turn) -> Wait | None:
         """What no free card would change."""
         scene, job, tenant = self._scene, turn.job, turn.tenant
-        gate = self._gate[job]
-        if gate >= 0:
-            return Wait(scene.queue.gates[gate])
+        if self._gate[job] >= 0:
+            return Wait(scene.queue.gates[self._gate[job]])
+        name = scene.tenants.names[tenant]
         if not scene.tenants.known[tenant]:
-            return Wait(unknown_tenant(scene.tenants.names[tenant]))
+            return Wait(unknown_tenant(name))
         short = scene.accounts.short(tenant, self._asked[job])
         if short is not None:
-            return Wait(stays.beyond(scene.tenants.names[tenant], short))
-        return self._blocked.barred(turn, self._end(job))
+            return self._short(turn, short)
+        first = self._stuck.get(self._pool(job)) if scene.policy.strict else None
+        if first is not None:
+            return Wait(stays.blocked(scene.queue.job_ids[first], self._asked[job]))
+        return self._behind(turn)
 
-    def _place(self, turn: Turn) -> Found | None:
-        """Places that the job may take now. Room only shrinks, so what failed once is not tried again."""
+    def _short(self, turn: Turn, short: Short) -> Wait:
+        """Over a bound: own work of a lower class may leave for it; and nothing behind it may put it off."""
+        scene, tenant = self._scene, turn.tenant
+        wait = Wait(stays.beyond(scene.tenants.names[tenant], short))
+        if short.resource != "cards" or short.whose is not None or short.asked > short.allowed:
+            return wait
+        over = scene.accounts.staying(tenant) + short.asked - short.allowed
+        left = self._blocked.own(turn, over) if over > 0 else None
+        if left is not None:
+            return left
+        if tenant in self._holds or scene.policy.order is not Order.FAIR:
+            return wait
+        until = self._blocked.limit_ends(tenant, short.used + short.asked - short.allowed)
+        self._holds[tenant] = _Hold(turn.job, short.asked, until)
+        return replace(wait, starts_us=until, basis=LIMIT_BASIS if until < NEVER else UNBOUNDED)
+
+    def _behind(self, turn: Turn) -> Wait | None:
+        """Whether an earlier job of the tenant waits for its limit and would be put off."""
+        hold, accounts, asked = self._holds.get(turn.tenant), self._scene.accounts, self._asked[turn.job]
+        if hold is None or not asked or self._end(turn.job) <= hold.until_us:
+            return None
+        used, limit = accounts.used[turn.tenant], accounts.limit(turn.tenant)
+        if used + asked + hold.asked <= limit:
+            return None
+        tenant, first = self._scene.tenants.names[turn.tenant], self._scene.queue.job_ids[hold.job]
+        return Wait(stays.behind(tenant, first, asked, used, limit))
+
+    # ---- places ------------------------------------------------------------------------------------------------------
+
+    def _place(self, turn: Turn) -> Found | Reason | None:
+        """Places that the job may take now; who keeps them from it; or None.
+
+        Room only shrinks while a plan is made, so what failed once is not tried again.
+        """
         scene, job = self._scene, turn.job
         keeping, demand = scene.keeping, scene.queue.shapes[self._shape[job]]
         group = keeping.group(turn.tenant)
@@ -117,22 +191,28 @@ class _Planner:
             return None
         if not keeping.count or not keeping.kept(nodes_of(found), self._end(job)):
             return found
-        return self._place_beside(turn, avoid)
+        return self._place_beside(turn, found, avoid)
 
-    def _place_beside(self, turn: Turn, avoid: tuple[int, ...]) -> Found | None:
+    def _place_beside(self, turn: Turn, found: Found, avoid: tuple[int, ...]) -> Found | Reason:
         """Places that are kept for nobody for as long as the job may run."""
         scene, job = self._scene, turn.job
         end, group = self._end(job), scene.keeping.group(turn.tenant)
         key = self._shape[job], group, scene.keeping.depth(end)
         if key in self._kept:
-            return None
-        found = scene.room.find(scene.queue.shapes[self._shape[job]], scene.keeping.open(group, end), avoid)
-        if found is None:
-            self._kept.add(key)
-        return found
+            return self._kept[key]
+        beside = scene.room.find(scene.queue.shapes[self._shape[job]], scene.keeping.open(group, end), avoid)
+        if beside is not None:
+            return beside
+        owner, _ = scene.keeping.owner(nodes_of(found), end)
+        self._kept[key] = stays.reserved(scene.queue.job_ids[owner], self._asked[job])
+        return self._kept[key]
 
     def _end(self, job: int) -> int:
         return end_us(self._scene.now_us, self._longest[job])
+
+    def _pool(self, job: int) -> object:
+        demand = self._scene.queue.shapes[self._shape[job]]
+        return demand.tiers, demand.models
 
     def _give(self, turn: Turn, found: Found) -> None:
         scene = self._scene

@@ -16,11 +16,10 @@ Key = tuple[int, int, bool, float, int, int]
 
 @dataclass(frozen=True)
 class Turn:
-    """A job whose turn it is; `inside`: its tenant stays inside its guarantee."""
+    """A job whose turn it is."""
 
     job: int
     tenant: int
-    inside: bool
 
 
 class Turns:
@@ -60,8 +59,8 @@ class Turns:
         """The job whose turn it is, once what was decided of the last one is in the accounts; None at the end."""
         if not self._heap:
             return None
-        key, tenant = heappop(self._heap)
-        return Turn(self._lines[tenant].pop(), tenant, key[0] == INSIDE)
+        _, tenant = heappop(self._heap)
+        return Turn(self._lines[tenant].pop(), tenant)
 
     def settled(self, tenant: int) -> None:
         """The tenant's last turn is decided: its next job takes its stand."""

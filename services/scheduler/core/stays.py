@@ -1,7 +1,7 @@
 """Why a job stays, in words and figures: its shape against what the fleet could give, its tenant against its bounds."""
 
 from contracts.base import Reason, ReasonCode
-from services.scheduler.core.arrays import CARD, NEVER, Demand
+from services.scheduler.core.arrays import CARD, NEVER, Demand, PreemptWhy
 from services.scheduler.core.fairness import Short
 from services.scheduler.core.packing import Supply
 from services.scheduler.core.words import reason, waiting_for_quota
@@ -59,6 +59,23 @@ def leaving(victims: int, asked: int) -> Reason:
     """Victims were told to go."""
     text = f"asks {cards(asked)} cards: {victims} job{'s' if victims != 1 else ''} told to leave for it save their work"
     return reason(ReasonCode.WAITING_FOR_PREEMPTION, text, "cards", asked=-(-asked // CARD))
+
+
+def told_to_leave(why: PreemptWhy, tenant: str, job: str | None, held: int) -> Reason:
+    """What a victim is told."""
+    because = _WHY[why].format(job=job, tenant=tenant)
+    text = f"its {cards(held)} cards {because}: it goes on later from its newest checkpoint"
+    return reason(ReasonCode.PREEMPTED, text, "cards", asked=-(-held // CARD))
+
+
+_WHY = {
+    PreemptWhy.PRIORITY: "go to job {job} of a higher class",
+    PreemptWhy.GUARANTEE: "were borrowed beyond the guarantee of tenant {tenant} and go back to job {job}",
+    PreemptWhy.TURN: "were held long, most of their kind: the turn goes to job {job}",
+    PreemptWhy.QUOTA: "are above the lowered limit of tenant {tenant}",
+    PreemptWhy.CONSOLIDATION: "make room for job {job}, and it has room elsewhere",
+    PreemptWhy.DRAIN: "are in a pool that is no longer for tenant {tenant}",
+}
 
 
 # ---- the fleet -------------------------------------------------------------------------------------------------------

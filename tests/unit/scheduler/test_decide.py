@@ -85,7 +85,7 @@ def test_cohorts_borrow_through_their_parent_up_to_a_ceiling() -> None:
 
 
 def test_concurrent_jobs_and_cards_wait_for_quota() -> None:
-    run = Run("r", [("n", (0, 1))])
+    run = Run("r", [("n", (0, 1))], rank=1)
     jobs = [job("a", 2), job("b", 2, at=1)]
     plan = World([Node("n", H8)], jobs, [run], [Tenant(guarantee=5)]).decided()
     reason = plan.stays[0].reason

@@ -1,0 +1,83 @@
+"""When a job that does not fit would, by the longest runs of those before it, and where: its reservation."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from services.scheduler.core.arrays import NEVER, Bools, Demand, Ints
+from services.scheduler.core.packing import Found, Room
+from services.scheduler.core.places import Area, areas
+from services.scheduler.core.scene import Scene
+from services.scheduler.core.work import Work
+
+UNBOUNDED = "not known: what holds the room has no longest run"
+
+
+@dataclass(frozen=True)
+class Start:
+    """Places from `at_us` on, and the attempts that must have ended by then."""
+
+    at_us: int
+    found: Found
+    after: tuple[int, ...]
+
+
+def first_start(scene: Scene, work: Work, demand: Demand, allowed: Bools | None, ends_us: Ints) -> Start | None:
+    """The first time at which the job would fit if every attempt ran to its end; None if that is not known.
+
+    `ends_us` is when each attempt is gone. What is placed in this plan counts as staying.
+    """
+    times: list[int] = np.unique(ends_us[ends_us < NEVER]).tolist()
+    low, high, best = 0, len(times) - 1, list[Area]()
+    at = -1
+    while low <= high:
+        middle = (low + high) // 2
+        there = areas(scene.room, demand, work.without(scene.room, ends_us <= times[middle]), allowed)
+        if there:
+            best, at, high = there, middle, middle - 1
+        else:
+            low = middle + 1
+    return _start(scene, work, demand, allowed, ends_us, times[at], best) if best else None
+
+
+def _start(
+    scene: Scene, work: Work, demand: Demand, allowed: Bools | None, ends_us: Ints, at_us: int, there: list[Area]
+) -> Start | None:
+    """The places themselves; few nodes are looked at first, as giving back takes time."""
+    gone = ends_us <= at_us
+    for area in there:
+        order = np.argsort(-area.counts, kind="stable")
+        enough = int(np.searchsorted(np.cumsum(area.counts[order]), demand.members)) + 1
+        for nodes in (area.nodes[order[: 2 * enough]], area.nodes):
+            attempts = work.on(nodes, gone)
+            found = found_without(scene.room, work, demand, only(scene, nodes, allowed), attempts)
+            if found is not None:
+                touched = np.array([spot.node for spot in found.spots], dtype=np.int64)
+                return Start(at_us, found, tuple(work.on(touched, gone)))
+    return None
+
+
+def found_without(room: Room, work: Work, demand: Demand, allowed: Bools | None, gone: list[int]) -> Found | None:
+    """Places as they would be if the attempts `gone` were; the room stays as it is."""
+    mark = room.mark()
+    work.give(room, gone)
+    found = room.find(demand, allowed)
+    room.undo(mark)
+    return found
+
+
+def only(scene: Scene, nodes: Ints | list[int], allowed: Bools | None) -> Bools:
+    """A mask of `nodes`, as far as they are allowed."""
+    mask = np.zeros(len(scene.fleet.nodes), dtype=np.bool_)
+    mask[nodes] = True
+    return mask if allowed is None else mask & allowed
+
+
+def basis(work: Work, start: Start) -> str:
+    """What the expected start rests on."""
+    names = [work.running.job_ids[attempt] for attempt in start.after]
+    if not names:
+        return "nodes are free by then"
+    last = max(start.after, key=lambda attempt: (int(work.ends_us[attempt]), work.running.job_ids[attempt]))
+    others = f" and {len(names) - 1} more" if len(names) > 1 else ""
+    return f"job {work.running.job_ids[last]}{others} there {'are' if others else 'is'} over by the longest run"
