@@ -24,12 +24,13 @@ ACTOR = "cli"
 
 @dataclass(frozen=True)
 class Change:
-    """A command about one job: how to build it, and when (if at all) its effect can be seen in the job's state."""
+    """A command about one job: how to build it, when (if at all) its effect shows in the job's state, how to tell it."""
 
     message: Message[Any]
     body: Callable[[str], Model]
     done: Callable[[JobState], bool] | None
     may_come_first: bool = False
+    told: Callable[[JobState], str] = state_words
 
 
 def ended(job: JobState) -> bool:
@@ -56,7 +57,7 @@ async def ask_for(change: Change, name: str, tenant: str, stack: Path | None, *,
     if as_json:
         output.as_json(job)
     else:
-        output.note(f"{job.spec.name} ({job.job_id}) is {state_words(job)}")
+        output.note(f"{job.spec.name} ({job.job_id}) is {change.told(job)}")
 
 
 async def send(session: Session, change: Change, job_id: str, tenant: str) -> None:

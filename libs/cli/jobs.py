@@ -6,12 +6,13 @@ from pathlib import Path
 import click
 
 from contracts import registry
-from contracts.jobs import JobCancel, JobHold, JobPhase, JobRelease, JobState
+from contracts.jobs import JobCancel, JobPhase, JobState
 from contracts.requests import JobsQuery
 from libs.cli import options, output, words
 from libs.cli.follow import Change, ask_for, ended
 from libs.cli.logs import logs
 from libs.cli.manual import ManualGroup
+from libs.cli.orders import hold, release, reprioritize
 from libs.cli.session import Session, connected, run
 from libs.cli.submit import submit
 from libs.cli.watch import watch
@@ -34,6 +35,9 @@ def job() -> None:
 job.add_command(submit)
 job.add_command(watch)
 job.add_command(logs)
+job.add_command(hold)
+job.add_command(release)
+job.add_command(reprioritize)
 
 
 @job.command("list")
@@ -155,43 +159,4 @@ def cancel(name: str, reason: str, tenant: str, stack: Path | None, *, no_wait: 
     change = Change(
         registry.JOBS_CANCEL, lambda job_id: JobCancel(job_id=job_id, reason=reason), done, may_come_first=True
     )
-    run(ask_for(change, name, tenant, stack, as_json=as_json))
-
-
-@job.command()
-@click.argument("name", metavar="JOB")
-@click.option("--reason", default="", metavar="TEXT", help="Why; kept with the event.")
-@options.seen_tenant
-@options.common
-def hold(name: str, reason: str, tenant: str, stack: Path | None, *, as_json: bool) -> None:
-    """Keep JOB from being placed until it is released; what already runs is left alone.
-
-    Example:
-      farside job hold digits-train --reason "dataset is being repaired"
-
-    """
-    change = Change(registry.JOBS_HOLD, lambda job_id: JobHold(job_id=job_id, reason=reason), _not_waiting)
-    run(ask_for(change, name, tenant, stack, as_json=as_json))
-
-
-def _not_waiting(state: JobState) -> bool:
-    return state.state not in {JobPhase.ACCEPTED, JobPhase.WAITING}
-
-
-def _not_held(state: JobState) -> bool:
-    return state.state is not JobPhase.HELD
-
-
-@job.command()
-@click.argument("name", metavar="JOB")
-@options.seen_tenant
-@options.common
-def release(name: str, tenant: str, stack: Path | None, *, as_json: bool) -> None:
-    """End the hold of JOB.
-
-    Example:
-      farside job release digits-train
-
-    """
-    change = Change(registry.JOBS_RELEASE, lambda job_id: JobRelease(job_id=job_id), _not_held)
     run(ask_for(change, name, tenant, stack, as_json=as_json))

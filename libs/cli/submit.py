@@ -10,6 +10,7 @@ import click
 from contracts import registry
 from contracts.jobs import Artefact, JobRejected, JobSpec, JobState
 from libs.cli import jobfile, options, output, words, yamlfile
+from libs.cli.dryrun import dry_run
 from libs.cli.errors import CliError, FileError, UnreachableError
 from libs.cli.manual import Manual
 from libs.cli.pack import Packed, pack
@@ -42,10 +43,19 @@ class Submission:
 )
 @click.option("--job-id", metavar="UUID", help="Id of the job, a new one unless given; the same job may be sent again.")
 @click.option("--no-wait", is_flag=True, help="Do not wait for the scheduler's answer.")
+@click.option("--dry-run", "trial", is_flag=True, help="Say what would become of the job; nothing is submitted.")
 @options.acting_tenant
 @options.common_with_code
 def submit(
-    file: Path, code: Path | None, job_id: str | None, tenant: str, stack: Path | None, *, no_wait: bool, as_json: bool
+    file: Path,
+    code: Path | None,
+    job_id: str | None,
+    tenant: str,
+    stack: Path | None,
+    *,
+    no_wait: bool,
+    trial: bool,
+    as_json: bool,
 ) -> None:
     """Submit the job in FILE (YAML; "-" reads standard input) and wait until it is accepted or refused.
 
@@ -62,8 +72,11 @@ def submit(
     Examples:
       farside job submit train.yaml --dir code --tenant acme
       farside job submit - --no-wait < job.yaml
+      farside job submit train.yaml --dry-run
 
-    Exit status: 0 accepted; 1 refused; 2 a mistake in the file; 3 no answer.
+    Exit status: 0 accepted; 1 refused; 2 a mistake in the file; 3 no answer. With --dry-run 0 is a job that would be
+    placed at once or wait, with the reason, what is short, what would free it and the start to expect, as `farside why`
+    tells them afterwards.
 
     """
     name, text = _read(file)
@@ -72,13 +85,18 @@ def submit(
         msg = f"{name}: artefact is given, and so is --dir {code}: keep one of them"
         raise FileError(msg)
     submission = Submission(spec, pack(code) if code is not None else None)
-    run(_submit(submission, stack, wait=not no_wait, as_json=as_json))
+    run(_try(spec, stack, as_json=as_json) if trial else _submit(submission, stack, wait=not no_wait, as_json=as_json))
 
 
 def _read(file: Path) -> tuple[str, str]:
     if str(file) == "-":
         return "standard input", sys.stdin.read(yamlfile.MAX_FILE_BYTES)
     return str(file), yamlfile.text_of(file, jobfile.JOB_FILE.what)
+
+
+async def _try(spec: JobSpec, stack: Path | None, *, as_json: bool) -> None:
+    async with connected(stack) as session:
+        await dry_run(session, spec, as_json=as_json)
 
 
 async def _submit(submission: Submission, stack: Path | None, *, wait: bool, as_json: bool) -> None:

@@ -6,15 +6,17 @@ from pathlib import Path
 import click
 
 from contracts import registry
-from contracts.jobs import JobRejected, JobState
+from contracts.jobs import JobPhase, JobRejected, JobState
+from contracts.queue import ExplainQuery, ExplainReply
 from contracts.registry import NO_KEY
 from contracts.requests import JobReply, Transition
-from libs.cli import options, output, words
+from libs.cli import explain, options, output, words
 from libs.cli.errors import CliError, UnreachableError
 from libs.cli.manual import Manual
 from libs.cli.session import Session, connected, run
 
 SHORTEST_PREFIX = 4
+WAITING = frozenset({JobPhase.ACCEPTED, JobPhase.HELD, JobPhase.WAITING})
 
 
 @click.command(cls=Manual)
@@ -26,7 +28,8 @@ def why(job: str, tenant: str, stack: Path | None, *, as_json: bool) -> None:
 
     JOB is an id, the beginning of one that no other job shares, or a name (the newest job of that name; the newest
     refusal where there is no such job). Shown are the state, the reason code with its amounts (used, asked, allowed),
-    and every transition so far. docs/reasons.md explains the codes and what frees a job.
+    and every transition so far; of a job that waits also what binds, how much is short, what would free it, its turn,
+    the expected start and what that rests on, and who holds what is short. docs/reasons.md explains the codes.
 
     Examples:
       farside why digits-train
@@ -36,18 +39,33 @@ def why(job: str, tenant: str, stack: Path | None, *, as_json: bool) -> None:
     run(_why(job, tenant, stack, as_json=as_json))
 
 
-async def _why(job: str, tenant: str, stack: Path | None, *, as_json: bool) -> None:
+async def _why(name: str, tenant: str, stack: Path | None, *, as_json: bool) -> None:
     async with connected(stack) as session:
-        reply = await _job_or_refusal(session, job, tenant)
+        reply = await _job_or_refusal(session, name, tenant)
+        said = None if isinstance(reply, JobRejected) else await _explained(session, reply.job)
     if isinstance(reply, JobRejected):
         _tell_refusal(reply, as_json=as_json)
         return
     if as_json:
-        output.as_json(explained(reply))
+        output.as_json(explained(reply, said))
         return
-    output.record(summary(reply.job, datetime.now(UTC)))
+    job = reply.job if said is None else reply.job.model_copy(update={"reason": said.reason})
+    output.record([*summary(job, datetime.now(UTC)), *([] if said is None else explain.lines(said))])
+    explain.show_leaving([] if said is None else said.leaving)
     output.note("")
     output.table(("AT", "STATE", "ATTEMPT", "REASON"), [history_row(item) for item in reply.transitions], empty="")
+
+
+async def _explained(session: Session, job: JobState) -> ExplainReply | None:
+    """What the scheduler knows of a job that waits; None for any other."""
+    if job.state not in WAITING:
+        return None
+    try:
+        said = await session.ask(registry.QUERY_EXPLAIN, ExplainQuery(job=job.job_id), key=job.tenant)
+    except UnreachableError as error:
+        output.note(f"what follows is of the job's last event: {error.message}")
+        return None
+    return said if said.waits else None
 
 
 async def _job_or_refusal(session: Session, job: str, tenant: str) -> JobReply | JobRejected:
@@ -96,9 +114,9 @@ def _tell_refusal(body: JobRejected, *, as_json: bool) -> None:
     )
 
 
-def explained(reply: JobReply) -> dict[str, object]:
-    """What `--json` prints."""
-    job, reason = reply.job, reply.job.reason
+def explained(reply: JobReply, said: ExplainReply | None) -> dict[str, object]:
+    """What `--json` prints; of a job that waits, the scheduler's word of now is newer than that of its last event."""
+    job, reason = reply.job, reply.job.reason if said is None else said.reason
     return {
         "job_id": job.job_id,
         "tenant": job.tenant,
@@ -111,6 +129,8 @@ def explained(reply: JobReply) -> dict[str, object]:
         "used": reason.used if reason is not None else None,
         "asked": reason.asked if reason is not None else None,
         "allowed": reason.allowed if reason is not None else None,
+        "held": job.held,
+        **({} if said is None else explain.as_json(said)),
         "transitions": [transition.model_dump(mode="json") for transition in reply.transitions],
     }
 
@@ -132,8 +152,14 @@ def summary(job: JobState, now: datetime) -> list[tuple[str, str]]:
         ("amounts", words.figures(reason) if reason is not None else ""),
         ("attempt", f"{attempt.number} on {where}" if attempt is not None else ""),
         ("counts", f"{job.attempts} attempts, {job.losses} nodes lost, {job.failures} failures of its own"),
+        ("held", "not placed again until `farside job release`" if is_held_alive(job) else ""),
         ("cancel", "asked for" if job.cancel_requested and job.outcome is None else ""),
     ]
+
+
+def is_held_alive(job: JobState) -> bool:
+    """Whether the job is held while its attempt goes on."""
+    return job.held and job.state not in WAITING and job.outcome is None
 
 
 def history_row(item: Transition) -> tuple[str, ...]:

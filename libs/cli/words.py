@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 
 from contracts.base import Reason
+from contracts.jobs import CARD_MILLI
 
 HOUR_MS = 3_600_000
 DAY_S, HOUR_S, MINUTE_S = 86_400, 3_600, 60
@@ -47,11 +48,13 @@ def age(since: datetime, now: datetime) -> str:
 
 
 def amount(value: int, resource: str | None) -> str:
-    """An amount with its unit; `gpu_ms` is shown in hours, bytes in binary units, `max_runtime_s` in seconds."""
+    """An amount with its unit: `gpu_ms` in hours, `card_milli` in cards, bytes in binary units, `..._s` in seconds."""
     if resource is None:
         return str(value)
     if resource.endswith("gpu_ms"):
         return f"{value / HOUR_MS:.4g} GPU-hours"
+    if resource == "card_milli":
+        return f"{value / CARD_MILLI:g} cards"
     if resource.endswith("bytes"):
         return size(value)
     if resource.endswith("_s"):

@@ -1,0 +1,87 @@
+"""What the scheduler says of a job that waits, in words: what binds, how much is short, whose turn, and until when."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from contracts.base import Reason, ReasonCode
+from contracts.queue import DryRunReply, ExplainReply, Forecast, Leaving
+from libs.cli import output, words
+
+HEADERS = ("NODE", "CARDS", "LEAVES", "JOB", "TENANT")
+ANOTHER = "of another tenant"
+
+FREES = {
+    ReasonCode.ON_HOLD: "`farside job release JOB`",
+    ReasonCode.TENANT_SUSPENDED: "an operator, who takes `suspended` out of the tenant's file",
+    ReasonCode.WAITING_FOR_QUOTA: "an end of a job under the same quota, or a higher quota",
+    ReasonCode.WAITING_FOR_DATASET: "`farside dataset put`, or the transfer that is under way",
+    ReasonCode.WAITING_FOR_NODES: "a node of a fitting tier that comes up or back, or an end of a job on one",
+    ReasonCode.WAITING_FOR_CARDS: "an end of a job that holds such cards",
+    ReasonCode.FRAGMENTED: "an end of a job on a node that could then hold a member",
+    ReasonCode.TOPOLOGY: "ends of jobs near to each other, or `topology` without `required`",
+    ReasonCode.RESERVED: "the start of the job that the room is kept for",
+    ReasonCode.WAITING_FOR_WINDOW: "the next opening of its window",
+    ReasonCode.WAITING_FOR_PREEMPTION: "the end of the grace of those that were told to leave",
+    ReasonCode.BREAKER_OPEN: "nodes that come back, or `farside breaker release`",
+    ReasonCode.NOT_CLAIMED: "a node that takes it up",
+    ReasonCode.NODE_LOST: "its turn: it goes on elsewhere",
+    ReasonCode.NODE_DRAINING: "its turn: it goes on elsewhere",
+    ReasonCode.PREEMPTED: "its turn: it goes on from its newest checkpoint",
+    ReasonCode.MEMBER_FAILED: "its turn: a new attempt while `retries` are left",
+}
+
+
+def frees(reason: Reason | None) -> str:
+    """What would let the job start, by its reason; nothing for a reason that this version does not know."""
+    return FREES.get(reason.code, "") if reason is not None and isinstance(reason.code, ReasonCode) else ""
+
+
+def lines(said: ExplainReply | DryRunReply) -> list[tuple[str, str]]:
+    """Names with values for a job that waits."""
+    reason = said.reason
+    resource = reason.resource if reason is not None else None
+    return [
+        ("binds", said.constraint or ""),
+        ("short", words.amount(said.short, resource) if said.short is not None else ""),
+        ("frees", frees(reason)),
+        ("turn", f"{said.position} of {words.count(said.waiting, 'waiting job')}" if said.position else ""),
+        ("expected", expected(said.forecast)),
+        ("kept for it", ", ".join(said.forecast.nodes) if said.forecast is not None else ""),
+        ("as of", words.moment(said.as_of)),
+    ]
+
+
+def expected(forecast: Forecast | None) -> str:
+    """When a job may start and what that rests on."""
+    if forecast is None:
+        return "nothing tells"
+    start = words.moment(forecast.starts_at) if forecast.starts_at is not None else "nothing tells"
+    return f"{start}: {forecast.basis}" if forecast.basis else start
+
+
+def show_leaving(leaving: Sequence[Leaving]) -> None:
+    """Print who holds what is short, the first to leave first; nothing where nobody does."""
+    if leaving:
+        output.note("\nwho holds what is short")
+        output.table(HEADERS, [leaving_row(one) for one in leaving], empty="")
+
+
+def leaving_row(one: Leaving) -> tuple[str, ...]:
+    """One attempt that holds what is short."""
+    leaves = words.moment(one.leaves_at) if one.leaves_at is not None else "open"
+    stopping = f"{leaves}, stopping" if one.stopping else leaves
+    return one.node, words.amount(one.card_milli, "card_milli"), stopping, one.job_id or ANOTHER, one.tenant or ""
+
+
+def as_json(said: ExplainReply | DryRunReply) -> dict[str, object]:
+    """What `--json` adds to the reason."""
+    told = said.model_dump(mode="json", include={"constraint", "short", "position", "waiting", "forecast", "leaving"})
+    return {**told, "frees": frees(said.reason) or None, "as_of": said.as_of.astimezone(UTC).isoformat()}
+
+
+def soon(forecast: Forecast | None, now: datetime) -> str:
+    """How far off the expected start is: `in 5m`, `now`, or nothing where nothing tells."""
+    if forecast is None or forecast.starts_at is None:
+        return ""
+    ahead = (forecast.starts_at - now).total_seconds()
+    return f"in {words.age(now, forecast.starts_at)}" if ahead >= 1 else "now"

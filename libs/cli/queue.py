@@ -1,0 +1,78 @@
+"""`farside queue`: whose turn it is, why each waits, and when it may expect to start."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import click
+
+from contracts import registry
+from contracts.base import PAGE_LIMIT
+from contracts.queue import QueuedJob, QueuePage, QueueQuery
+from libs.cli import options, output, words
+from libs.cli.explain import soon
+from libs.cli.manual import Manual
+from libs.cli.session import Session, connected, run
+
+SHOWN = 50
+HEADERS = ("TURN", "JOB", "NAME", "TENANT", "KIND", "PRIORITY", "ASKS", "WAITS", "REASON", "EXPECTED")
+
+
+@click.command(cls=Manual)
+@click.option("--limit", type=click.IntRange(1, 10_000), default=SHOWN, show_default=True, help="At most so many.")
+@options.seen_tenant
+@options.common
+def queue(limit: int, tenant: str, stack: Path | None, *, as_json: bool) -> None:
+    """List waiting jobs in the order of their turns, as of the last plan.
+
+    TURN counts over the jobs of all tenants. REASON is explained in docs/reasons.md; `farside why JOB` tells more of
+    one, with what EXPECTED rests on.
+
+    Examples:
+      farside queue
+      farside queue --tenant acme --json
+
+    """
+    run(_queue(limit, tenant, stack, as_json=as_json))
+
+
+async def _queue(limit: int, tenant: str, stack: Path | None, *, as_json: bool) -> None:
+    async with connected(stack) as session:
+        page = await _pages(session, tenant, limit)
+    if as_json:
+        output.as_json({"jobs": page.jobs, "waiting": page.waiting, "as_of": page.as_of.isoformat()})
+        return
+    now = datetime.now(UTC)
+    output.table(HEADERS, [row(job, now) for job in page.jobs], empty="no job waits")
+    if page.jobs:
+        output.note(f"{len(page.jobs)} of {words.count(page.waiting, 'waiting job')}, as of {words.moment(page.as_of)}")
+
+
+async def _pages(session: Session, tenant: str, limit: int) -> QueuePage:
+    """The first `limit` jobs in one page."""
+    page = await _page(session, tenant, None, limit)
+    jobs = page.jobs
+    while page.cursor is not None and len(jobs) < limit:
+        page = await _page(session, tenant, page.cursor, limit - len(jobs))
+        jobs = [*jobs, *page.jobs]
+    return page.model_copy(update={"jobs": jobs})
+
+
+async def _page(session: Session, tenant: str, cursor: str | None, limit: int) -> QueuePage:
+    asked = QueueQuery(cursor=cursor, limit=min(limit, PAGE_LIMIT))
+    return await session.ask(registry.QUERY_QUEUE, asked, key=tenant)
+
+
+def row(job: QueuedJob, now: datetime) -> tuple[str, ...]:
+    """One line of the table."""
+    return (
+        str(job.position),
+        job.job_id,
+        job.name,
+        job.tenant,
+        job.kind,
+        job.priority,
+        f"{job.members} x {words.count(job.cards, 'card')}",
+        words.age(job.submitted_at, now),
+        job.reason.code if job.reason is not None else "",
+        soon(job.forecast, now),
+    )

@@ -1,0 +1,95 @@
+"""`farside quota`: what a tenant may use, has used and has asked for."""
+
+from pathlib import Path
+
+import click
+
+from contracts import registry
+from contracts.queue import QuotaLine, QuotaPage, QuotaQuery, TenantQuota
+from contracts.registry import NO_KEY
+from libs.cli import options, output, words
+from libs.cli.manual import Manual
+from libs.cli.session import Session, connected, run
+
+HEADERS = (
+    "TENANT",
+    "TOP PRIORITY",
+    "COHORT",
+    "RESOURCE",
+    "USED",
+    "COMMITTED",
+    "LIMIT",
+    "LEFT",
+    "GUARANTEED",
+    "BORROWED",
+)
+
+
+@click.command(cls=Manual)
+@click.argument("name", metavar="[TENANT]", required=False)
+@options.seen_tenant
+@options.common
+def quota(name: str | None, tenant: str, stack: Path | None, *, as_json: bool) -> None:
+    """Show the quotas of TENANT, or of every tenant.
+
+    gpu_ms counts a UTC month: USED is what ran, COMMITTED what waiting and running jobs may still use by their
+    max_runtime_s. card_milli and jobs count what runs at one time. A job is taken, or placed, while USED, COMMITTED and
+    what it asks stay within LIMIT. GUARANTEED is the tenant's at any time; BORROWED is what it uses above that, of what
+    others in its COHORT leave.
+
+    Examples:
+      farside quota acme
+      farside quota --json
+
+    """
+    if name is not None and tenant not in {NO_KEY, name}:
+        msg = f"TENANT is {name!r} and --tenant {tenant!r}: name one"
+        raise click.UsageError(msg)
+    run(_quota(name or tenant, stack, as_json=as_json))
+
+
+async def _quota(tenant: str, stack: Path | None, *, as_json: bool) -> None:
+    async with connected(stack) as session:
+        page = await _pages(session, tenant)
+    if as_json:
+        output.as_json({"tenants": page.tenants, "as_of": page.as_of.isoformat()})
+        return
+    output.table(HEADERS, [row(one, line) for one in page.tenants for line in one.lines], empty="no tenant has a file")
+    for one in page.tenants:
+        for remark in remarks(one):
+            output.note(remark)
+
+
+async def _pages(session: Session, tenant: str) -> QuotaPage:
+    """All tenants in one page."""
+    page = await session.ask(registry.QUERY_QUOTA, QuotaQuery(), key=tenant)
+    tenants = page.tenants
+    while page.cursor is not None:
+        page = await session.ask(registry.QUERY_QUOTA, QuotaQuery(cursor=page.cursor), key=tenant)
+        tenants = [*tenants, *page.tenants]
+    return page.model_copy(update={"tenants": tenants})
+
+
+def row(one: TenantQuota, line: QuotaLine) -> tuple[str, ...]:
+    """One resource of one tenant."""
+    left = line.limit - line.used - line.committed
+    over = f"over by {words.amount(-left, line.resource)}" if left < 0 else words.amount(left, line.resource)
+    guaranteed = "" if line.guaranteed is None else words.amount(line.guaranteed, line.resource)
+    return (
+        one.tenant,
+        one.top_priority,
+        one.cohort or "",
+        line.resource,
+        words.amount(line.used, line.resource),
+        words.amount(line.committed, line.resource) if line.committed else "",
+        words.amount(line.limit, line.resource),
+        over,
+        guaranteed,
+        words.amount(line.borrowed, line.resource) if line.borrowed else "",
+    )
+
+
+def remarks(one: TenantQuota) -> list[str]:
+    """What no column holds."""
+    pools = [f"{one.tenant} runs in {', '.join(one.pools)} only"] if one.pools else []
+    return [*pools, *([f"{one.tenant} is suspended: none of its jobs is placed"] if one.suspended else [])]
