@@ -24,7 +24,7 @@ ACTOR = "cli"
 
 @dataclass(frozen=True)
 class Change:
-    """A command about one job: how to build it, when (if at all) its effect shows in the job's state, how to tell it."""
+    """A command about one job: how to build it, when (if at all) its effect shows in the job, and how to tell it."""
 
     message: Message[Any]
     body: Callable[[str], Model]
