@@ -14,7 +14,7 @@ from libs.cli.errors import CliError, FileError
 from libs.cli.manual import Manual
 from libs.cli.yamlfile import Form, load, read
 from libs.planner.layout import Layout, check
-from libs.planner.search import GIB, Candidate, Cause, Loser, Plans, cost, judged, plan
+from libs.planner.search import GIB, Candidate, Cause, Loser, Plans, cost, fewer_nodes, judged, plan
 from libs.planner.shapes import Cluster, Precision, Size, Transformer
 
 TOP = 3
@@ -195,9 +195,11 @@ def nothing_fits(model: Transformer, cluster: Cluster, plans: Plans, file: Path)
     """Why there is no plan, and the remedy that is nearest."""
     causes: Mapping[Cause, Loser] = {one.cause: one for one in reversed(plans.lost)}
     if not causes:
+        fewer = fewer_nodes(model, cluster)
+        remedy = "change one of them, or nodes" if fewer is None else f"{fewer} nodes could all be used"
         return (
             f"no sizes use all {cluster.cards} cards of {file}: tp must divide heads ({model.heads}), pp layers "
-            f"({model.layers}) and dp global_batch ({model.global_batch}); change one of them, or nodes"
+            f"({model.layers}) and dp global_batch ({model.global_batch}); {remedy}"
         )
     if Cause.HEADROOM in causes:
         one = min((one for one in plans.lost if one.cause is Cause.HEADROOM), key=_seconds)

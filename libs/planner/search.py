@@ -15,6 +15,7 @@ MICROBATCHES = (1, 2, 4, 8)
 MAX_VIRTUAL = 8
 GIB = 2**30
 MAX_PP = 256
+MAX_FEWER = 512
 
 
 class Cause(StrEnum):
@@ -108,6 +109,15 @@ def sizes(model: Transformer, cluster: Cluster) -> Iterator[tuple[int, int, int]
             dp, rest = divmod(cluster.cards, tp * pp)
             if rest == 0 and dp and model.layers % pp == 0 and model.global_batch % dp == 0:
                 yield tp, pp, dp
+
+
+def fewer_nodes(model: Transformer, cluster: Cluster) -> int | None:
+    """The most nodes, less than the cluster has, that can all be used; None where none of the next ones can."""
+    for nodes in range(cluster.nodes - 1, max(0, cluster.nodes - MAX_FEWER), -1):
+        fewer = cluster.model_copy(update={"nodes": nodes})
+        if any(_inside(tp, fewer) for tp, _, _ in sizes(model, fewer)):
+            return nodes
+    return None
 
 
 def _divided(model: Transformer) -> tuple[int, ...]:

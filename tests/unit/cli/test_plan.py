@@ -143,6 +143,11 @@ def test_no_sizes_use_all_cards(folder: Path) -> None:
     result = run(folder)
     assert result.exit_code == FAILED
     assert "no sizes use all 56 cards" in result.stderr
+    assert result.stderr.endswith("6 nodes could all be used\n")
+    change(folder / "model.yaml", "global_batch: 4", "global_batch: 1")
+    change(folder / "model.yaml", "layers: 48", "layers: 1")
+    change(folder / "cluster.yaml", "nodes: 7", "nodes: 9999")
+    assert run(folder).stderr.endswith("change one of them, or nodes\n")
 
 
 def test_sizes_are_written_into_the_job(folder: Path) -> None:
