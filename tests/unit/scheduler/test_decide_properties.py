@@ -100,9 +100,10 @@ def test_in_bulk_and_one_by_one_are_the_same(world: World) -> None:
 def test_nothing_waits_while_it_fits_unless_a_reservation_says_so(world: World) -> None:
     waiting = {one.name: one for one in world.jobs}
     town, plan = carried_out(world)
+    after = town.world.but(policy=ALONE, runs=[*town.world.runs, *(run for run in world.runs if run.stopping)])
     for stay in plan.stays:
         if stay.reason.code in PLAIN:
-            alone = town.world.but(jobs=[waiting[stay.job_id]], policy=ALONE).decided()
+            alone = after.but(jobs=[waiting[stay.job_id]]).decided()
             assert alone.placements == (), stay
         elif stay.reason.code == ReasonCode.RESERVED:
             assert plan.reservations or stay.reason.resource == "cards"
