@@ -73,6 +73,7 @@ def agent(config: Config, node: Node, bus: Bus, overrides: Overrides) -> Part:
         "FARSIDE_RUNTIME_DIR": str(config.run_dir / node.name),
         "FARSIDE_DECLARED_CARDS": json.dumps(cards),
         "FARSIDE_NVML": "false",
+        "FARSIDE_TIME_SYNC_REQUIRED": "false",  # all nodes are one machine: none is behind another
     }
     announced = _Announced(bus, node.name)
     unit = "card" if node.cards == 1 else "cards"

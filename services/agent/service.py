@@ -25,6 +25,7 @@ from services.agent.places import Places
 from services.agent.ports import Ports
 from services.agent.probe.driver import Driver, load_nvml
 from services.agent.probe.facts import facts as facts_of
+from services.agent.reporting import Reporter
 from services.agent.settings import AgentSettings
 from services.agent.tools import Tools
 from services.agent.unpack import Bound
@@ -53,6 +54,7 @@ class Service:
     objects: AsyncStore
     executor: Executor
     meter: Meter
+    reporter: Reporter
     agent: Agent
 
     async def run(self) -> None:
@@ -63,7 +65,7 @@ class Service:
         """
         lock = FileElection(self.places.state / SERVICE)
         await lock.win(LOCK_POLL_S)
-        minded = (self.agent.supervise, self.agent.clean, self._measure)
+        minded = (self.agent.supervise, self.agent.clean, self._measure, self._report)
         loops = [asyncio.create_task(self._mind(loop)) for loop in minded]
         try:
             await self.app.run()
@@ -80,6 +82,9 @@ class Service:
 
     async def _measure(self) -> None:
         await self.meter.run(self.app.transaction, self._lives)
+
+    async def _report(self) -> None:
+        await self.reporter.run(self.app.transaction)
 
     def _lives(self, key: AttemptKey, phase: Phase) -> bool:
         """Whether an attempt that holds cards is known to go on at this moment. Of one that ends the exit will tell."""
@@ -129,4 +134,5 @@ def build(settings: AgentSettings) -> Service:
     agent = Agent(tools, facts)
     Handlers(journal, ports, agent).register(app)
     app.task(agent.heartbeats)
-    return Service(settings, places, app, ledger, objects, executor, meter, agent)
+    reporter = Reporter(settings, places, driver, facts.cards, me, clock)
+    return Service(settings, places, app, ledger, objects, executor, meter, reporter, agent)

@@ -7,6 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 from pydantic_settings import SettingsConfigDict
 
 from contracts.base import Label, Name, Positive, Tier
+from contracts.nodes import Link, MonthlyCost
 from libs.kit.settings import LeaseTimings, ServiceSettings
 
 MIB = 1024 * 1024
@@ -43,6 +44,13 @@ class AgentSettings(ServiceSettings, LeaseTimings):
     declared_cards: tuple[DeclaredCard, ...] = ()
     nvml: bool = True
     link_mbps: int | None = None
+    generation: Label | None = None
+    rack: Name | None = None
+    card_link: Link | None = None
+    node_link: Link | None = None
+    cost: MonthlyCost | None = None
+    power_limit_w: int | None = None
+    heat_limit_w: int | None = None
     executor: Literal["process"] = "process"
     end_attempts_on_stop: bool = False
 
@@ -60,6 +68,11 @@ class AgentSettings(ServiceSettings, LeaseTimings):
     artefact_bytes: Annotated[int, Field(ge=1)] = 2 * 1024 * MIB
     unpacked_bytes: Annotated[int, Field(ge=1)] = 8 * 1024 * MIB
     unpacked_files: Annotated[int, Field(ge=1)] = 200_000
+    health_s: Annotated[float, Field(gt=0)] = 10.0
+    report_s: Annotated[float, Field(gt=0)] = 300.0
+    driver_s: Annotated[float, Field(gt=0)] = 30.0
+    disk_free_bytes: Annotated[int, Field(ge=0)] = 1024 * MIB
+    time_sync_required: bool = True
     usage_period_s: Annotated[int, Field(ge=1, le=HOUR_S)] = 60
 
     @field_validator("usage_period_s")

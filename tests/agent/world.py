@@ -135,7 +135,7 @@ class World:
         await self.provision()
         self.client = await Client.connect(self.nats.url, name="world")
         messages = [message for message in registry.MESSAGES if message.domain == "attempts"]
-        kinds = (messages, [registry.NODES_ANNOUNCED], [registry.USAGE_MEASURED])
+        kinds = (messages, [registry.NODES_ANNOUNCED], [registry.USAGE_MEASURED], [registry.NODES_REPORTED])
         self._readers = [asyncio.create_task(self._read(kind)) for kind in kinds]
         await self._answer(registry.CALL_CLAIM.subject(self.node), self._on_claim)
         await self._answer(registry.CALL_RESTORE.subject(self.node), self._on_restore)

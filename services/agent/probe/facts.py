@@ -11,6 +11,8 @@ import psutil
 
 from contracts.nodes import Card, CardSource, NodeFacts
 from libs.kit.logs import get_logger
+from services.agent import proctree
+from services.agent.probe import checks
 from services.agent.probe.driver import Asking, Driver
 from services.agent.settings import AgentSettings, DeclaredCard
 
@@ -28,6 +30,15 @@ def facts(settings: AgentSettings, driver: Driver) -> NodeFacts:
         memory_bytes=psutil.virtual_memory().total,
         cards=cards,
         link_mbps=settings.link_mbps,
+        generation=settings.generation,
+        rack=settings.rack,
+        card_link=settings.card_link,
+        node_link=settings.node_link,
+        cost=settings.cost,
+        power_limit_w=settings.power_limit_w,
+        heat_limit_w=settings.heat_limit_w,
+        boot_id=proctree.boot_id(),
+        prechecks=list(checks.NAMES),
     )
 
 
