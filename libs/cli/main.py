@@ -27,6 +27,7 @@ COMMANDS = {
     "trace": "libs.cli.trace:trace",
     "deadletter": "libs.cli.deadletters:deadletter",
     "breaker": "libs.cli.breaker:breaker",
+    "bench": "deploy.replay.cli:bench",
 }
 
 SUMMARIES = {
@@ -50,6 +51,7 @@ SUMMARIES = {
     "trace": "Show a job's journey from its submission to its invoice as a waterfall.",
     "deadletter": "List, show and replay messages that could not be processed.",
     "breaker": "Release the jobs of nodes that fell silent together.",
+    "bench": "Replay public traces through the scheduler's decisions.",
 }
 
 EPILOG = """

@@ -1,0 +1,138 @@
+"""The replay of Philly's traces under each policy, and what it comes to: one JSON object, or a table for people."""
+
+import multiprocessing
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from deploy.replay.cluster import Cluster, Costs, Simulation, fits
+from deploy.replay.figures import Curves, Figures, curves, figures
+from deploy.replay.philly import Job, Trace, read
+from deploy.replay.plans import TERMS, planner
+from libs.cli.errors import FileError
+
+OWN = "farside"
+POLICIES = tuple(TERMS)
+RATIO_DECIMALS = 4
+COMPARED = (("wait", "mean_s"), ("wait", "p95_s"), ("completion", "mean_s"), ("completion", "p95_s"))
+HEADERS = (
+    *("POLICY", "WAIT MEAN", "MEDIAN", "P95", "MAX", "COMPLETION MEAN", "MEDIAN", "P95"),
+    *("USED", "MAKESPAN", "JAIN", "JAIN(SLOWDOWN)", "PREEMPTIONS", "LOST", "SIM"),
+)
+HOUR_S, DAY_S = 3600, 86_400
+
+
+@dataclass(frozen=True)
+class Order:
+    """What is to be replayed: jobs that the cluster can hold, its cards, and what an interruption costs."""
+
+    jobs: tuple[Job, ...]
+    tenants: tuple[str, ...]
+    cards: int
+    costs: Costs
+
+
+@dataclass(frozen=True)
+class Replay:
+    """One policy's replay: figures, the course of cards, waits in seconds, and what it took to compute them."""
+
+    figures: Figures
+    course: Curves
+    waits_s: tuple[float, ...]
+    decisions: int
+    sim_wall_s: float
+
+
+def order(trace: Trace, cards: int, costs: Costs) -> Order:
+    """What the cluster can hold of the trace. Raises FileError if that is nothing."""
+    jobs = tuple(job for job in trace.jobs if fits(job, cards))
+    if not jobs:
+        msg = f"--cards {cards}: none of {len(trace.jobs)} jobs fits even when all cards are free: give more cards"
+        raise FileError(msg)
+    return Order(jobs, trace.tenants, cards, costs)
+
+
+def replay(order: Order, policy: str) -> Replay:
+    """Run the trace under one policy."""
+    began = time.perf_counter()
+    asked = planner(policy, order.jobs, order.cards, order.tenants)
+    simulation = Simulation(order.jobs, order.cards, order.costs, asked)
+    cluster = simulation.run()
+    took = time.perf_counter() - began
+    tenants = len(order.tenants)
+    course = curves(cluster, tenants)
+    return Replay(figures(cluster, tenants), course, waits(cluster), simulation.decisions, round(took, 3))
+
+
+def waits(cluster: Cluster) -> tuple[float, ...]:
+    """How long each job was without cards, in seconds, in order of arrival."""
+    return tuple(
+        (life.ended_us - job.arrival_us - life.held_us) / 1_000_000
+        for job, life in zip(cluster.jobs, cluster.lives, strict=True)
+    )
+
+
+def run(folder: Path, cards: int, costs: Costs, policies: Sequence[str], workers: int) -> tuple[Any, dict[str, Replay]]:
+    """Replay a folder of traces under some policies, as many at a time as there are workers: report and replays."""
+    trace = read(folder)
+    asked = order(trace, cards, costs)
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(min(workers, len(policies)), mp_context=context) as pool:
+        replays = dict(zip(policies, pool.map(replay, [asked] * len(policies), policies), strict=True))
+    return report(asked, len(trace.jobs), replays), replays
+
+
+def report(asked: Order, jobs: int, replays: Mapping[str, Replay]) -> dict[str, Any]:
+    """The JSON object; `farside_to` are Farside's times over those of the others: below 1 it is better."""
+    own = replays.get(OWN)
+    others = {} if own is None else {name: other for name, other in replays.items() if name != OWN}
+    work_us = sum(job.cards * job.duration_us for job in asked.jobs)
+    span_us = max(job.arrival_us for job in asked.jobs) - asked.jobs[0].arrival_us
+    return {
+        "cards": asked.cards,
+        "tenants": list(asked.tenants),
+        "guarantee_cards": asked.cards / len(asked.tenants),
+        "jobs": len(asked.jobs),
+        "refused_as_too_large": jobs - len(asked.jobs),
+        "load": round(work_us / (span_us * asked.cards), RATIO_DECIMALS) if span_us else None,
+        "costs_s": {name.removesuffix("_us"): value / 1_000_000 for name, value in asdict(asked.costs).items()},
+        "policies": {name: _policy(one) for name, one in replays.items()},
+        "farside_to": {name: _ratios(own.figures, other.figures) for name, other in others.items()} if own else {},
+    }
+
+
+def _policy(one: Replay) -> dict[str, Any]:
+    return {**asdict(one.figures), "decisions": one.decisions, "sim_wall_s": one.sim_wall_s}
+
+
+def _ratios(own: Figures, other: Figures) -> dict[str, float | None]:
+    pairs = {f"{what}_{part}": (_time(own, what, part), _time(other, what, part)) for what, part in COMPARED}
+    return {name: round(mine / its, RATIO_DECIMALS) if its else None for name, (mine, its) in pairs.items()}
+
+
+def _time(one: Figures, what: str, part: str) -> float:
+    return float(getattr(getattr(one, what), part))
+
+
+def rows(replays: Mapping[str, Replay]) -> list[list[str]]:
+    """The table's rows, to go with `HEADERS`."""
+    return [_row(name, one.figures, one.sim_wall_s) for name, one in replays.items()]
+
+
+def _row(name: str, its: Figures, sim_wall_s: float) -> list[str]:
+    wait, completion = its.wait, its.completion
+    times = (wait.mean_s, wait.median_s, wait.p95_s, wait.max_s, completion.mean_s, completion.median_s)
+    return [
+        name,
+        *(f"{time_s / HOUR_S:.1f} h" for time_s in (*times, completion.p95_s)),
+        f"{its.utilisation:.2%}",
+        f"{its.makespan_s / DAY_S:.1f} d",
+        f"{its.jain:.4f}",
+        f"{its.jain_slowdown:.4f}",
+        f"{its.preemptions}",
+        f"{its.lost_card_hours:.0f} card-h",
+        f"{sim_wall_s:.1f} s",
+    ]
