@@ -1,7 +1,7 @@
 """What becomes of a job that does not fit now: room that victims leave, room kept for later, or only a reason."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,6 +11,8 @@ from services.scheduler.core import stays
 from services.scheduler.core.arrays import NEVER, Bools, Demand, Preemption, PreemptWhy, Reservation
 from services.scheduler.core.bounds import cover, uncovered
 from services.scheduler.core.consolidate import find_moves
+from services.scheduler.core.figures import Figures
+from services.scheduler.core.hopeless import Hopeless
 from services.scheduler.core.order import Turn
 from services.scheduler.core.packing import Found
 from services.scheduler.core.preempt import find_victims
@@ -20,14 +22,16 @@ from services.scheduler.core.scene import Scene, nodes_of
 from services.scheduler.core.work import Work
 
 Pool = tuple[tuple[str, ...], tuple[str, ...]]
+SCATTERED = frozenset({ReasonCode.FRAGMENTED, ReasonCode.TOPOLOGY})
+LOOKS = 256
 CROWDED = "not known: room is kept for jobs that come before it"
 
 
 @dataclass(frozen=True)
 class Wait:
-    """Why a job waits, when it may start, and what that rests on."""
+    """Why a job waits, when it may start, and what that rests on. No reason: what the fleet lacks in the end."""
 
-    reason: Reason
+    reason: Reason | None
     starts_us: int = NEVER
     basis: str = ""
 
@@ -38,9 +42,10 @@ class Blocked:
     def __init__(self, scene: Scene, asked: list[int]) -> None:
         self._scene, self._asked = scene, asked
         self._work = Work(scene.fleet, scene.running, scene.now_us)
-        self._reasons: dict[tuple[int, int], Reason] = {}
         self._claims, self._spare = self._claimed()
-        self._hopeless: set[tuple[object, ...]] = set()
+        self._hopeless = Hopeless()
+        self._powerless: set[tuple[int, int, bool]] = set()
+        self._looks = LOOKS
         self._pools: Counter[Pool] = Counter()
         self._preemptors = 0
         self.preemptions: list[Preemption] = []
@@ -91,19 +96,23 @@ class Blocked:
         wait = self._leaving(turn, demand, allowed) or self._preempt(turn, demand, allowed)
         return wait or self._later(turn, demand, allowed, kept)
 
-    def _key(self, turn: Turn) -> tuple[int, int]:
-        return int(self._scene.queue.shape[turn.job]), self._scene.keeping.group(turn.tenant)
+    def _hopeful(self, purpose: Hashable, demand: Demand) -> bool:
+        """Whether it is worth a look; looks are bounded."""
+        if self._looks <= 0 or self._hopeless.covers(purpose, demand):
+            return False
+        self._looks -= 1
+        return True
 
     def _leaving(self, turn: Turn, demand: Demand, allowed: Bools | None) -> Wait | None:
         """Room that is being left, for this job or for nobody."""
-        job = self._scene.queue.job_ids[turn.job]
-        gone = [*self._claims.pop(job, ()), *self._spare]
-        key = "leaving", *self._key(turn), len(self._spare)
-        if not gone or (key in self._hopeless and len(gone) == len(self._spare)):
+        own = self._claims.pop(self._scene.queue.job_ids[turn.job], [])
+        group = self._scene.keeping.group(turn.tenant)
+        if not own and not (self._spare and self._hopeful(("leaving", group), demand)):
             return None
-        found = found_without(self._scene.room, self._work, demand, allowed, gone)
+        found = found_without(self._scene.room, self._work, demand, allowed, [*own, *self._spare])
         if found is None:
-            self._hopeless.add(key)
+            if not own:
+                self._hopeless.add(("leaving", group), demand)
             return None
         there = self._work.on(nodes_of(found), self._work.leaving)
         self._spare = [attempt for attempt in self._spare if attempt not in there]
@@ -129,15 +138,17 @@ class Blocked:
         """Victims, whose room is kept for the job from now on."""
         scene, policy = self._scene, self._scene.policy
         rank = int(scene.queue.rank[turn.job])
-        inside = scene.accounts.inside(turn.tenant, self._asked[turn.job])
-        key = "preempt", *self._key(turn), turn.tenant, rank, inside
-        if not policy.preempt or self._preemptors >= policy.max_preemptors or key in self._hopeless:
+        key = turn.tenant, rank, scene.accounts.inside(turn.tenant, self._asked[turn.job])
+        if not policy.preempt or self._preemptors >= policy.max_preemptors or key in self._powerless:
             return None
-        rights = Rights(scene, self._work, turn.tenant, rank, inside=inside)
-        victims = find_victims(scene, self._work, demand, allowed, rights)
+        rights = Rights(scene, self._work, turn.tenant, rank, inside=key[-1])
+        if not rights.eligible.any():
+            self._powerless.add(key)
+            return None
+        victims = find_victims(scene, self._work, demand, allowed, rights) if self._hopeful(key, demand) else None
         why = None if victims is None else rights.reasons(victims.attempts)
         if victims is None or why is None:
-            self._hopeless.add(key)
+            self._hopeless.add(key, demand)
             return None
         self._preemptors += 1
         self._stop(victims.attempts, why, turn.job)
@@ -147,33 +158,34 @@ class Blocked:
 
     def _later(self, turn: Turn, demand: Demand, allowed: Bools | None, kept: Reason | None) -> Wait:
         """A reservation, if the job is among the first of its kind of cards; or moves that are cheaper."""
-        policy, reason = self._scene.policy, kept or self._reason(turn)
+        scene, policy = self._scene, self._scene.policy
         pool: Pool = demand.tiers, demand.models
-        key = "later", *self._key(turn)
-        if key in self._hopeless:
-            return Wait(reason, NEVER, UNBOUNDED)
-        if self._pools[pool] >= policy.reservations or self._pools.total() >= policy.max_reservations:
-            return Wait(reason, NEVER, CROWDED)
-        ends = np.where(self._work.leaving, self._scene.now_us + policy.grace_s * 1_000_000, self._work.ends_us)
-        start = first_start(self._scene, self._work, demand, allowed, ends)
-        moved = self._move(turn, demand, allowed, reason, start)
+        purpose = "later", scene.keeping.group(turn.tenant)
+        if self._hopeless.covers(purpose, demand):
+            return Wait(kept, NEVER, UNBOUNDED)
+        full = self._pools[pool] >= policy.reservations or self._pools.total() >= policy.max_reservations
+        if full or not self._hopeful(purpose, demand):
+            return Wait(kept, NEVER, CROWDED)
+        grace_ends = scene.now_us + policy.grace_s * 1_000_000
+        ends = np.where(self._work.leaving, grace_ends, self._work.ends_us)
+        start = first_start(scene, self._work, demand, allowed, ends)
+        moved = self._move(turn, demand, allowed, start)
         if moved is not None:
             return moved
         if start is None:
-            self._hopeless.add(key)
-            return Wait(reason, NEVER, UNBOUNDED)
+            self._hopeless.add(purpose, demand)
+            return Wait(kept, NEVER, UNBOUNDED)
         self._pools[pool] += 1
         rests = basis(self._work, start)
         self._keep(turn, start.found, start.at_us, start.at_us, rests)
-        return Wait(reason, start.at_us, rests)
+        return Wait(kept, start.at_us, rests)
 
-    def _move(
-        self, turn: Turn, demand: Demand, allowed: Bools | None, reason: Reason, start: Start | None
-    ) -> Wait | None:
+    def _move(self, turn: Turn, demand: Demand, allowed: Bools | None, start: Start | None) -> Wait | None:
         """Moves, if the job is only fragmented and they cost less than waiting."""
         scene, policy = self._scene, self._scene.policy
-        scattered = reason.code in {ReasonCode.FRAGMENTED, ReasonCode.TOPOLOGY}
-        if not policy.consolidate or not scattered or self._preemptors >= policy.max_preemptors:
+        if not policy.consolidate or self._preemptors >= policy.max_preemptors:
+            return None
+        if stays.explain(demand, Figures(scene.room).supply(demand, 0, allowed)).code not in SCATTERED:
             return None
         wait_us = NEVER if start is None else start.at_us - scene.now_us
         moves = find_moves(scene, self._work, demand, allowed, int(scene.queue.rank[turn.job]), wait_us)
@@ -212,11 +224,3 @@ class Blocked:
         order = own[np.argsort(work.ends_us[own], kind="stable")]
         enough = np.flatnonzero(np.cumsum(work.cards[order]) >= over)
         return int(work.ends_us[order[enough[0]]]) if len(enough) else NEVER
-
-    def _reason(self, turn: Turn) -> Reason:
-        """Made once for each shape."""
-        scene, key = self._scene, self._key(turn)
-        if key not in self._reasons:
-            demand = scene.queue.shapes[key[0]]
-            self._reasons[key] = stays.explain(demand, scene.room.supply(demand, scene.keeping.usable(key[1])))
-        return self._reasons[key]

@@ -5,6 +5,7 @@ Hard constraints come first: gates, bounds of tenants, pools, and what the room 
 later, or a reason. A plan promises nothing: a placement is checked again against versions when it is committed.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from contracts.base import Reason
@@ -12,6 +13,7 @@ from services.scheduler.core import stays
 from services.scheduler.core.arrays import NEVER, Fleet, Placement, Plan, Queue, Running, Stay, Tenants
 from services.scheduler.core.blocked import Blocked, Wait
 from services.scheduler.core.fairness import Accounts, Short
+from services.scheduler.core.figures import Figures
 from services.scheduler.core.keeping import Keeping
 from services.scheduler.core.order import Turn, Turns
 from services.scheduler.core.packing import PLACERS, Found, Memo, Mix, Room
@@ -82,7 +84,7 @@ class _Planner:
         self._holds: dict[int, _Hold] = {}
         self._done: set[int] = set()
         self._placements: list[Placement] = []
-        self._stays: list[Stay] = []
+        self._waits: list[tuple[int, Wait]] = []
 
     def plan(self) -> Plan:
         """Those for whom others leave, then each job in its turn."""
@@ -96,7 +98,7 @@ class _Planner:
             turns.settled(turn.tenant)
         blocked = self._blocked
         return Plan(
-            tuple(self._placements), tuple(blocked.preemptions), tuple(blocked.reservations), tuple(self._stays)
+            tuple(self._placements), tuple(blocked.preemptions), tuple(blocked.reservations), tuple(self._stays())
         )
 
     def _claims(self) -> list[Turn]:
@@ -123,9 +125,22 @@ class _Planner:
                 return
             wait = self._blocked.wait(turn, outcome)
             self._stuck.setdefault(self._pool(job), job)
-        self._stays.append(
-            Stay(self._scene.queue.job_ids[job], self._version[job], wait.reason, wait.starts_us, wait.basis)
-        )
+        self._waits.append((job, wait))
+
+    def _stays(self) -> Iterator[Stay]:
+        """What the fleet lacks is told as it is when all is placed, once for each shape."""
+        scene, figures = self._scene, Figures(self._scene.room)
+        known: dict[tuple[int, int], Reason] = {}
+        tenants: list[int] = scene.queue.tenant.tolist()
+        for job, wait in self._waits:
+            reason, shape, group = wait.reason, self._shape[job], scene.keeping.group(tenants[job])
+            if reason is None:
+                reason = known.get((shape, group))
+            if reason is None:
+                demand = scene.queue.shapes[shape]
+                supply = figures.supply(demand, group, scene.keeping.usable(group))
+                reason = known[shape, group] = stays.explain(demand, supply)
+            yield Stay(scene.queue.job_ids[job], self._version[job], reason, wait.starts_us, wait.basis)
 
     # ---- bounds ------------------------------------------------------------------------------------------------------
 
