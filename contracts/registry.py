@@ -5,13 +5,14 @@ the tables below. Read `MESSAGES` top to bottom for the whole language.
 """
 
 from collections.abc import Iterator
-from typing import TypeVar, cast
+from typing import Literal, TypeVar, cast
 
 from contracts import (
     alerts,
     attempts,
     checkpoints,
     deadletters,
+    fleet,
     health,
     invoices,
     jobs,
@@ -47,6 +48,7 @@ from contracts.rows import (
 from contracts.rows import NO_KEY as NO_KEY  # noqa: PLC0414 - whoever has the registry has the words of its rows
 
 M = TypeVar("M", bound=Model, covariant=True)
+R = TypeVar("R", bound=Model, covariant=True)
 
 JOBS_CMD = Stream("JOBS_CMD", "workqueue", max_age_s=7 * DAY_S, dedup_s=0.1, waiting_per_key=1000)
 JOBS = Stream("JOBS", "limits", max_age_s=30 * DAY_S, dedup_s=120)
@@ -128,6 +130,7 @@ def _alert_event(name: str) -> Message[alerts.Alert]:
 
 
 _OFFERER = (TENANT, OPERATOR)
+_PROMISES = Consumer(INVENTORY, batch=256)
 
 JOBS_SUBMIT = _command("jobs", "submit", Key.TENANT, JOBS_CMD, jobs.JobSpec, _OFFERER, Consumer(SCHEDULER))
 JOBS_CANCEL = _command("jobs", "cancel", Key.TENANT, JOBS_CMD, jobs.JobCancel, _OFFERER, Consumer(SCHEDULER))
@@ -139,14 +142,18 @@ JOBS_REPRIORITIZE = _command(
 
 JOBS_ACCEPTED = _job_event("accepted", jobs.JobState)
 JOBS_REJECTED = _job_event("rejected", jobs.JobRejected)
-JOBS_HELD = _job_event("held", jobs.JobState)
-JOBS_WAITING = _job_event("waiting", jobs.JobState)
-JOBS_PLACED = _job_event("placed", jobs.JobState, Consumer(METERING), Consumer(CHECKPOINT), Consumer(TRANSFER))
+JOBS_HELD = _job_event("held", jobs.JobState, _PROMISES)
+JOBS_WAITING = _job_event("waiting", jobs.JobState, _PROMISES)
+JOBS_PLACED = _job_event(
+    "placed", jobs.JobState, Consumer(METERING), Consumer(CHECKPOINT), Consumer(TRANSFER), _PROMISES
+)
 JOBS_STARTING = _job_event("starting", jobs.JobState)
 JOBS_RUNNING = _job_event("running", jobs.JobState)
 JOBS_STOPPING = _job_event("stopping", jobs.JobState)
 JOBS_UNREACHABLE = _job_event("unreachable", jobs.JobState)
-JOBS_FINISHED = _job_event("finished", jobs.JobState, Consumer(METERING), Consumer(CHECKPOINT), Consumer(ALERTING))
+JOBS_FINISHED = _job_event(
+    "finished", jobs.JobState, Consumer(METERING), Consumer(CHECKPOINT), Consumer(ALERTING), _PROMISES
+)
 
 NODES_ANNOUNCED = Message(
     "nodes", "announced", Kind.EVENT, Key.NODE, NODES, nodes.NodeAnnounced, (AGENT,), (Consumer(INVENTORY),)
@@ -274,31 +281,33 @@ MESSAGES: tuple[Message[Model], ...] = tuple(
     cast("Message[Model]", value) for value in list(globals().values()) if isinstance(value, Message)
 )
 
+
+def _fleet(verb: Literal["query", "call"], name: str, model: type[M], reply: type[R]) -> Request[M, R]:
+    return Request(verb, INVENTORY, name, Key.NONE, model, reply, (OPERATOR,), "draft")
+
+
+def _tenants(service: str, name: str, model: type[M], reply: type[R]) -> Request[M, R]:
+    return Request("query", service, name, Key.TENANT, model, reply, _OFFERER)
+
+
 STATUS = {
     service: Request("query", service, "status", Key.NONE, requests.StatusQuery, requests.ServiceStatus, (OPERATOR,))
     for service in SERVICES
 }
 QUERY_NODES = Request("query", INVENTORY, "nodes", Key.NONE, requests.NodesQuery, requests.NodesPage, (OPERATOR,))
-QUERY_JOBS = Request("query", SCHEDULER, "jobs", Key.TENANT, requests.JobsQuery, requests.JobsPage, (TENANT, OPERATOR))
-QUERY_JOB = Request("query", SCHEDULER, "job", Key.TENANT, requests.JobQuery, requests.JobReply, (TENANT, OPERATOR))
-QUERY_CHECKPOINTS = Request(
-    "query",
-    CHECKPOINT,
-    "checkpoints",
-    Key.TENANT,
-    requests.CheckpointsQuery,
-    requests.CheckpointsReply,
-    (TENANT, OPERATOR),
-)
-QUERY_DATASETS = Request(
-    "query",
-    TRANSFER,
-    "datasets",
-    Key.TENANT,
-    requests.DatasetsQuery,
-    requests.DatasetsReply,
-    (TENANT, OPERATOR),
-)
+QUERY_NODE = _fleet("query", "node", fleet.NodeQuery, fleet.NodeReply)
+QUERY_HISTORY = _fleet("query", "history", fleet.HistoryQuery, fleet.HistoryPage)
+QUERY_DECLARED = _fleet("query", "declared", fleet.DeclaredQuery, fleet.DeclaredPage)
+QUERY_GRADES = _fleet("query", "grades", fleet.GradesQuery, fleet.GradesPage)
+QUERY_CAPACITY = _fleet("query", "capacity", fleet.CapacityQuery, fleet.Assessment)
+QUERY_BREAKERS = _fleet("query", "breakers", fleet.BreakersQuery, fleet.BreakersReply)
+CALL_ASSESS = _fleet("call", "assess", fleet.AssessRequest, fleet.Assessment)
+CALL_DECLARE = _fleet("call", "declare", fleet.DeclareRequest, fleet.DeclareReply)
+CALL_RESET = _fleet("call", "reset", fleet.FaultReset, fleet.FaultResetReply)
+QUERY_JOBS = _tenants(SCHEDULER, "jobs", requests.JobsQuery, requests.JobsPage)
+QUERY_JOB = _tenants(SCHEDULER, "job", requests.JobQuery, requests.JobReply)
+QUERY_CHECKPOINTS = _tenants(CHECKPOINT, "checkpoints", requests.CheckpointsQuery, requests.CheckpointsReply)
+QUERY_DATASETS = _tenants(TRANSFER, "datasets", requests.DatasetsQuery, requests.DatasetsReply)
 QUERY_DATASET = Request(
     "query", TRANSFER, "dataset", Key.NODE, requests.DatasetLookup, transfers.TransferCompleted, (AGENT,)
 )

@@ -1,6 +1,7 @@
 """Running what core has decided: rows of the ledger, events in the outbox, lines in the log, all in one transaction."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import assert_never
 
@@ -9,7 +10,7 @@ from contracts.nodes import NodeState
 from libs.bus import Tx
 from libs.db import Connection
 from libs.kit.logs import get_logger
-from services.inventory import store
+from services.inventory import store, store_health
 from services.inventory.core.model import (
     Admit,
     Cause,
@@ -18,9 +19,12 @@ from services.inventory.core.model import (
     Node,
     NodeEvent,
     OpenBreaker,
+    OpenFaultBreaker,
     Sight,
     TickEffect,
 )
+from services.inventory.rows import Portrait
+from services.inventory.telling import Teller
 
 SELF = registry.INVENTORY
 _MESSAGES = {
@@ -28,71 +32,102 @@ _MESSAGES = {
     NodeEvent.SUSPECT: registry.NODES_SUSPECT,
     NodeEvent.LOST: registry.NODES_LOST,
     NodeEvent.RETURNED: registry.NODES_RETURNED,
+    NodeEvent.QUARANTINED: registry.NODES_QUARANTINED,
+    NodeEvent.RELEASED: registry.NODES_RELEASED,
 }
+_LOUD = {NodeEvent.LOST, NodeEvent.QUARANTINED}
 
 
-async def run_tick(tx: Tx[Connection], effects: Iterable[TickEffect], at: datetime) -> None:
-    """Run the effects of one tick. Rows of many nodes are written together, so order between nodes is not kept."""
-    sights: list[Node] = []
-    moves: list[Move] = []
-    closing: CloseBreaker | None = None
-    for effect in effects:
-        match effect:
-            case Sight():
-                sights.append(effect.node)
-            case Move():
+@dataclass(frozen=True)
+class Effects:
+    """Runs effects, and tells nodes as `teller` words them."""
+
+    teller: Teller
+
+    async def run_tick(self, tx: Tx[Connection], effects: Iterable[TickEffect], at: datetime) -> None:
+        """Run the effects of one tick. Rows of many nodes are written together: order between nodes is not kept."""
+        sights: list[Node] = []
+        moves: list[Move] = []
+        closing: CloseBreaker | None = None
+        for effect in effects:
+            match effect:
+                case Sight():
+                    sights.append(effect.node)
+                case Move():
+                    moves.append(effect)
+                case OpenBreaker():
+                    get_logger().error("breaker.opened", reason=effect.reason)
+                    await store.open_breaker(tx.conn, effect.reason, at)
+                case OpenFaultBreaker():
+                    await self.open_fault_breaker(tx, effect, at)
+                case CloseBreaker():
+                    closing = effect
+                case _:
+                    assert_never(effect)
+        await store.save_sights(tx.conn, sights)
+        await self.run_moves(tx, moves, at=at, actor=SELF)
+        if closing is not None:
+            await self.close_breaker(tx, closing.reason, cause=Cause.BREAKER_CLOSED, at=at, actor=SELF)
+
+    async def run_health(self, tx: Tx[Connection], effects: Iterable[Move | OpenFaultBreaker], at: datetime) -> None:
+        """Run what follows from reports."""
+        moves: list[Move] = []
+        for effect in effects:
+            if isinstance(effect, OpenFaultBreaker):
+                await self.open_fault_breaker(tx, effect, at)
+            else:
                 moves.append(effect)
-            case OpenBreaker():
-                get_logger().error("breaker.opened", reason=effect.reason)
-                await store.open_breaker(tx.conn, effect.reason, at)
-            case CloseBreaker():
-                closing = effect
-            case _:
-                assert_never(effect)
-    await store.save_sights(tx.conn, sights)
-    await _run_moves(tx, moves, at)
-    if closing is not None:
-        await close_breaker(tx, closing.reason, cause=Cause.BREAKER_CLOSED, at=at, actor=SELF)
+        await self.run_moves(tx, moves, at=at, actor=SELF)
 
+    async def run_moves(
+        self, tx: Tx[Connection], moves: Sequence[Move], *, at: datetime, actor: str
+    ) -> list[NodeState]:
+        """Move nodes and tell it; one move for a node at most."""
+        states: list[NodeState] = []
+        for move, portrait in await store.move(tx.conn, moves, at=at, actor=actor):
+            loud = move.event in _LOUD or move.cause is Cause.CLAIMED_TWICE
+            tell = get_logger().error if loud else get_logger().warning
+            tell(f"node.{move.event}", node=portrait.name, cause=move.cause.value, reason=portrait.reason)
+            states.append(self.emit(tx, move.event, portrait, actor))
+        return states
 
-async def _run_moves(tx: Tx[Connection], moves: Sequence[Move], at: datetime) -> None:
-    for move, state in await store.move(tx.conn, moves, at=at, actor=SELF):
-        loud = move.event is NodeEvent.LOST or move.cause is Cause.CLAIMED_TWICE
-        tell = get_logger().error if loud else get_logger().warning
-        tell(f"node.{move.event}", node=state.node, cause=move.cause.value, reason=state.reason)
-        emit(tx, move.event, state, SELF)
+    async def open_fault_breaker(self, tx: Tx[Connection], effect: OpenFaultBreaker, at: datetime) -> None:
+        """From now on faults have no effect."""
+        get_logger().error("fault_breaker.opened", reason=effect.reason)
+        await store_health.open_breaker(tx.conn, effect.reason, at)
 
+    async def close_breaker(
+        self, tx: Tx[Connection], reason: str, *, cause: Cause, at: datetime, actor: str
+    ) -> int | None:
+        """Close the breaker and tell the nodes it held anew; returns how many, None when it was not open."""
+        if not await store.close_breaker(tx.conn, reason, at=at, actor=actor):
+            return None
+        words = f"requeueing released: {reason}"
+        held = await store.held(tx.conn)
+        for portrait in await store.restate_lost(tx.conn, held, cause=cause, reason=words, at=at, actor=actor):
+            self.emit(tx, NodeEvent.LOST, portrait, actor)
+        get_logger().warning("breaker.closed", reason=reason, by=actor, released=len(held))
+        return len(held)
 
-async def close_breaker(tx: Tx[Connection], reason: str, *, cause: Cause, at: datetime, actor: str) -> int | None:
-    """Close the breaker and tell the nodes it held anew; returns how many, None when it was not open."""
-    if not await store.close_breaker(tx.conn, reason, at=at, actor=actor):
-        return None
-    words = f"requeueing released: {reason}"
-    states = await store.restate_lost(tx.conn, await store.held(tx.conn), cause=cause, reason=words, at=at, actor=actor)
-    for state in states:
-        emit(tx, NodeEvent.LOST, state, actor)
-    get_logger().warning("breaker.closed", reason=reason, by=actor, released=len(states))
-    return len(states)
+    async def run_admit(self, tx: Tx[Connection], effect: Admit, *, at: datetime, actor: str) -> None:
+        """Take over an announcement and tell it."""
+        name = effect.node.name
+        for portrait in await store.restate_lost(
+            tx.conn,
+            effect.dispossessed,
+            cause=Cause.DISPOSSESSED,
+            reason=f"its cards are now on node {name}",
+            at=at,
+            actor=actor,
+            superseded_by=name,
+        ):
+            self.emit(tx, NodeEvent.LOST, portrait, actor)
+        portrait = await store.admit(tx.conn, effect, at=at, actor=actor)
+        get_logger().info(f"node.{effect.event}", node=name, cause=effect.cause.value, reason=effect.reason)
+        self.emit(tx, effect.event, portrait, actor)
 
-
-async def run_admit(tx: Tx[Connection], effect: Admit, *, at: datetime, actor: str) -> None:
-    """Take over an announcement and tell it."""
-    name = effect.node.name
-    for state in await store.restate_lost(
-        tx.conn,
-        effect.dispossessed,
-        cause=Cause.DISPOSSESSED,
-        reason=f"its cards are now on node {name}",
-        at=at,
-        actor=actor,
-        superseded_by=name,
-    ):
-        emit(tx, NodeEvent.LOST, state, actor)
-    state = await store.admit(tx.conn, effect, at=at, actor=actor)
-    get_logger().info(f"node.{effect.event}", node=name, cause=effect.cause.value, reason=effect.reason)
-    emit(tx, effect.event, state, actor)
-
-
-def emit(tx: Tx[Connection], event: NodeEvent, state: NodeState, actor: str) -> None:
-    """Put a node's event into the outbox."""
-    tx.emit(_MESSAGES[event], state, key=state.node, subject=state.node, sequence=state.version, actor=actor)
+    def emit(self, tx: Tx[Connection], event: NodeEvent, of: Portrait, actor: str) -> NodeState:
+        """Put a node's event into the outbox."""
+        state = self.teller.state(of)
+        tx.emit(_MESSAGES[event], state, key=state.node, subject=state.node, sequence=state.version, actor=actor)
+        return state

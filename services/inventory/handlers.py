@@ -1,4 +1,4 @@
-"""The shell: what inventory does with announcements, queries and an operator's release, one transaction each."""
+"""The shell: what inventory does with announcements, the listing of nodes and an operator's release of the breaker."""
 
 import re
 
@@ -14,7 +14,8 @@ from libs.kit.clock import Clock
 from services.inventory import store
 from services.inventory.core.announce import announce
 from services.inventory.core.model import Admit, Announcement, Cause, Refuse
-from services.inventory.effects import close_breaker, run_admit
+from services.inventory.effects import Effects
+from services.inventory.reports import Reports
 
 MAX_FACTS_BYTES = 256 * 1024
 MAX_ATTEMPTS = 2048
@@ -24,26 +25,34 @@ NUL = "\\u0000"
 _ATTEMPTS: TypeAdapter[list[LiveAttempt]] = TypeAdapter(list[LiveAttempt])
 
 
-async def announced(tx: Tx[Connection], event: Event[NodeAnnounced]) -> None:
-    """Take over what an agent says of its node at its start, or refuse it."""
-    said = _announcement(event)
-    name = said.facts.node
-    clock = await store.lock_clock(tx.conn)
-    node, facts = await store.node_and_facts(tx.conn, name)
-    effect = announce(
-        node,
-        facts,
-        said,
-        holders=await store.holders(tx.conn, name, [card.uuid for card in said.facts.cards]),
-        observed_ms=clock.observed_ms,
-    )
-    match effect:
-        case Admit():
-            await run_admit(tx, effect, at=said.stored_at, actor=event.actor or event.source)
-        case Refuse():
-            raise Refused(effect.reason)
-        case None:
-            return
+class Announcements:
+    """Takes over what agents say of their nodes at their start."""
+
+    def __init__(self, effects: Effects, reports: Reports) -> None:
+        self._effects = effects
+        self._reports = reports
+
+    async def announced(self, tx: Tx[Connection], event: Event[NodeAnnounced]) -> None:
+        """Take over an announcement, or refuse it; then look at a report that came before it."""
+        said = _announcement(event)
+        name = said.facts.node
+        clock = await store.lock_clock(tx.conn)
+        node, facts = await store.node_and_facts(tx.conn, name)
+        effect = announce(
+            node,
+            facts,
+            said,
+            holders=await store.holders(tx.conn, name, [card.uuid for card in said.facts.cards]),
+            observed_ms=clock.observed_ms,
+        )
+        match effect:
+            case Admit():
+                await self._effects.run_admit(tx, effect, at=said.stored_at, actor=event.actor or event.source)
+                await self._reports.judge(tx, [name], clock)
+            case Refuse():
+                raise Refused(effect.reason)
+            case None:
+                return
 
 
 def _announcement(event: Event[NodeAnnounced]) -> Announcement:
@@ -71,34 +80,44 @@ def _announcement(event: Event[NodeAnnounced]) -> Announcement:
     )
 
 
-async def list_nodes(tx: Tx[Connection], call: Call[NodesQuery]) -> NodesPage:
-    """Nodes in order of name; a page ends where the reply would grow too large."""
-    after = call.body.cursor or ""
-    if after and re.fullmatch(NAME_PATTERN, after) is None:
-        msg = f"cursor is {after!r}: pass the cursor of the page before, or none"
-        raise Problem(ProblemCode.INVALID, msg)
-    found = await store.page(tx.conn, after, call.body.limit + 1)
-    nodes: list[NodeState] = []
-    size = 0
-    for state in found[: call.body.limit]:
-        size += len(state.model_dump_json()) + 1
-        if size > PAGE_BYTES:
-            break
-        nodes.append(state)
-    return NodesPage(nodes=nodes, cursor=nodes[-1].node if len(nodes) < len(found) else None)
+class Listing:
+    """Lists nodes."""
+
+    def __init__(self, effects: Effects) -> None:
+        self._teller = effects.teller
+
+    async def nodes(self, tx: Tx[Connection], call: Call[NodesQuery]) -> NodesPage:
+        """Nodes in order of name; a page ends where the reply would grow too large."""
+        after = call.body.cursor or ""
+        if after and re.fullmatch(NAME_PATTERN, after) is None:
+            msg = f"cursor is {after!r}: pass the cursor of the page before, or none"
+            raise Problem(ProblemCode.INVALID, msg)
+        found = await store.page(tx.conn, after, call.body.limit + 1)
+        nodes: list[NodeState] = []
+        size = 0
+        for of in found[: call.body.limit]:
+            state = self._teller.state(of)
+            size += len(state.model_dump_json()) + 1
+            if size > PAGE_BYTES:
+                break
+            nodes.append(state)
+        return NodesPage(nodes=nodes, cursor=nodes[-1].node if len(nodes) < len(found) else None)
 
 
 class Release:
     """Serves the operator's release of what the breaker holds."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, effects: Effects, clock: Clock) -> None:
+        self._effects = effects
         self._clock = clock
 
     async def __call__(self, tx: Tx[Connection], call: Call[BreakerRelease]) -> BreakerReleased:
         """Close the breaker by hand. Nodes lost up to now no longer count toward it."""
         await store.lock_clock(tx.conn)
         actor = call.caller or "operator"
-        released = await close_breaker(tx, call.body.reason, cause=Cause.RELEASED, at=self._clock.now(), actor=actor)
+        released = await self._effects.close_breaker(
+            tx, call.body.reason, cause=Cause.RELEASED, at=self._clock.now(), actor=actor
+        )
         if released is None:
             return BreakerReleased(was_open=False, released=0)
         await store.forget_losses(tx.conn)

@@ -21,11 +21,11 @@ from libs.kit.clock import boottime
 from libs.kit.ids import new_id
 from libs.kit.logs import get_logger
 from libs.kit.retry import delay
-from services.inventory import store
+from services.inventory import store, store_health
 from services.inventory.core.clock import advance, between_ms
-from services.inventory.core.liveness import judge_tick
+from services.inventory.core.liveness import FaultJudge, fault_judge, judge_tick
 from services.inventory.core.model import Beat, Clock, Noise, Sound, Tick
-from services.inventory.effects import run_tick
+from services.inventory.effects import Effects
 from services.inventory.heartbeats import Heard, HeartbeatReader, Mark, Reading, ReadingError
 from services.inventory.refusals import Pace, bury
 from services.inventory.settings import InventorySettings
@@ -52,9 +52,10 @@ class Bus(Protocol):
 class Watch:
     """Judges the fleet for as long as this process leads."""
 
-    def __init__(self, bus: Bus, settings: InventorySettings) -> None:
+    def __init__(self, bus: Bus, settings: InventorySettings, effects: Effects) -> None:
         self._bus = bus
         self._settings = settings
+        self._effects = effects
         self._timings = settings.timings
         self._rules = settings.breaker
         self._id = new_id()
@@ -132,10 +133,21 @@ class Watch:
                 census=await store.census(tx.conn, after.observed_ms - self._rules.window_ms),
                 breaker_open=await store.breaker_open(tx.conn),
                 rules=self._rules,
+                skew=self._settings.skew,
+                faults=await self._fault_judge(tx.conn, after.observed_ms),
             )
-            await run_tick(tx, effects, after.tick_at)
+            await self._effects.run_tick(tx, effects, after.tick_at)
             self._tell_refused(tx, reading.heard, {node.name for node in nodes}, after)
             await store.save_clock(tx.conn, after)
+
+    async def _fault_judge(self, conn: Connection, observed_ms: int) -> FaultJudge:
+        rules = self._settings.fault_breaker
+        return fault_judge(
+            await store.fault_census(conn, observed_ms - rules.window_ms),
+            observed_ms=observed_ms,
+            breaker_open=await store_health.breaker_open(conn) is not None,
+            rules=rules,
+        )
 
     def _tell_refused(self, tx: Tx[Connection], heard: Sequence[Heard], known: set[str], clock: Clock) -> None:
         """Heartbeats that do not count: said once in a while for each node, not with every beat."""

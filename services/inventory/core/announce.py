@@ -14,6 +14,7 @@ from services.inventory.core.model import (
     Node,
     NodeEvent,
     Refuse,
+    Stage,
 )
 
 
@@ -38,14 +39,20 @@ def announce(
     dispossessed = tuple(sorted({holder.node for holder in holders.values()}))
     if node is None:
         return Admit(
-            _fresh(said, observed_ms), said.facts, NodeEvent.GRADED, Cause.ANNOUNCED, "announced itself", dispossessed
+            _fresh(said, observed_ms),
+            said.facts,
+            NodeEvent.GRADED,
+            Cause.ANNOUNCED,
+            f"announced itself{_to_come(said)}",
+            dispossessed,
         )
     if node.incarnation == said.incarnation:
         if facts == said.facts:
             return None
-        return Admit(node, said.facts, _told(node), Cause.FACTS_CHANGED, "its facts changed", dispossessed)
+        changed = replace(node, cards=len(said.facts.cards))
+        return Admit(changed, said.facts, _told(node), Cause.FACTS_CHANGED, "its facts changed", dispossessed)
     event = NodeEvent.GRADED if node.phase is NodePhase.READY else NodeEvent.RETURNED
-    words = f"its agent started anew ({said.incarnation} after {node.incarnation})"
+    words = f"its agent started anew ({said.incarnation} after {node.incarnation}){_to_come(said)}"
     return Admit(_restart(node, said, observed_ms), said.facts, event, Cause.RESTARTED, words, dispossessed)
 
 
@@ -103,9 +110,26 @@ def _fresh(said: Announcement, observed_ms: int) -> Node:
         seen_ms=observed_ms,
         heard_ms=observed_ms,
         attempts=said.attempts,
+        stage=Stage.ANNOUNCED if said.facts.prechecks else Stage.READY,
+        cards=len(said.facts.cards),
     )
 
 
+def _to_come(said: Announcement) -> str:
+    return f"; checks to come: {', '.join(said.facts.prechecks)}" if said.facts.prechecks else ""
+
+
 def _restart(node: Node, said: Announcement, observed_ms: int) -> Node:
-    """The node under its new agent start. The longest lease known stays: adopted attempts may still run on it."""
-    return replace(_fresh(said, observed_ms), lease_ms=node.lease_ms, rival=node.incarnation)
+    """The node under its new agent start. The longest lease known stays: adopted attempts may still run on it.
+
+    What was ordered of the node, and what is wrong with it, is not over because its agent started anew.
+    """
+    return replace(
+        _fresh(said, observed_ms),
+        lease_ms=node.lease_ms,
+        rival=node.incarnation,
+        standing=node.standing,
+        order=node.order,
+        faults=node.faults,
+        acted_ms=node.acted_ms,
+    )

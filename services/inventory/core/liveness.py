@@ -1,8 +1,9 @@
 """Which nodes are alive: what was heard of each, and what follows from it on the observed clock."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import assert_never
+from functools import partial
+from typing import TypeAlias, assert_never
 
 from contracts.nodes import NodePhase
 from services.inventory.core.breaker import judge_breaker
@@ -12,18 +13,30 @@ from services.inventory.core.model import (
     Cause,
     Census,
     Clock,
+    FaultCensus,
     Move,
     Node,
     NodeEvent,
     Noise,
+    OpenFaultBreaker,
     Sight,
+    SkewRules,
     Sound,
+    Stage,
+    Standing,
     TickEffect,
     Timings,
 )
+from services.inventory.core.phases import retell
+from services.inventory.core.skew import judge_skew, note_skew
+from services.inventory.core.throttle import throttle
+
+FaultJudge: TypeAlias = Callable[[Sequence[tuple[Node, Move]]], Iterator[Move | OpenFaultBreaker]]
+SKEW = SkewRules(bound_ms=2_000, delay_ms=2_000, window_ms=30_000)
+NOTHING = "[]"
 
 
-def hear(node: Node, sound: Sound, observed_ms: int) -> Node:
+def hear(node: Node, sound: Sound, observed_ms: int, window_ms: int = SKEW.window_ms) -> Node:
     """`node` after something came on its heartbeat subject.
 
     Whatever it is, its sender got an acknowledgement and may count a lease from it, so it puts off the loss of the
@@ -34,7 +47,7 @@ def hear(node: Node, sound: Sound, observed_ms: int) -> Node:
         case Noise():
             return replace(heard, noise=sound.words)
         case Beat() if sound.incarnation == node.incarnation:
-            return _see(heard, sound, observed_ms)
+            return _see(heard, sound, observed_ms, window_ms)
         case Beat() if sound.incarnation == node.rival:
             return _hear_rival(heard, sound, observed_ms)
         case Beat():
@@ -44,16 +57,16 @@ def hear(node: Node, sound: Sound, observed_ms: int) -> Node:
             assert_never(sound)
 
 
-def _see(node: Node, beat: Beat, observed_ms: int) -> Node:
-    return replace(
+def _see(node: Node, beat: Beat, observed_ms: int, window_ms: int) -> Node:
+    seen = replace(
         node,
         seen_ms=observed_ms,
         counter=beat.counter,
         lease_ms=beat.lease_ms,
-        skew_ms=beat.skew_ms,
         attempts=beat.attempts,
         noise="",
     )
+    return note_skew(seen, beat.skew_ms, observed_ms, window_ms)
 
 
 def _hear_rival(node: Node, beat: Beat, observed_ms: int) -> Node:
@@ -67,8 +80,32 @@ def _hear_rival(node: Node, beat: Beat, observed_ms: int) -> Node:
     )
 
 
-def judge(node: Node, clock: Clock, timings: Timings) -> Move | None:
-    """The transition that is due for `node`, or None."""
+def judge(node: Node, clock: Clock, timings: Timings, skew: SkewRules = SKEW) -> Move | None:
+    """The transition that is due for `node`, or None. Whether it is heard comes first, the rest at the next tick."""
+    if node.standing is Standing.RETIRED:
+        return None
+    return _liveness(node, clock, timings) or _leaving(node) or _health(node, clock, skew)
+
+
+def _leaving(node: Node) -> Move | None:
+    """A node that is to retire does so once nothing runs there; on a lost one nothing does."""
+    busy = node.attempts != NOTHING and node.phase is not NodePhase.LOST
+    if node.standing is not Standing.RETIRING or busy or node.promised or node.requeue_held:
+        return None
+    retired = replace(node, standing=Standing.RETIRED)
+    return Move(retired, NodeEvent.GRADED, Cause.RETIRED, f"retired, nothing runs there: {node.order}")
+
+
+def _health(node: Node, clock: Clock, skew: SkewRules) -> Move | None:
+    """What this tick's heartbeat says beside being there."""
+    if node.seen_ms != clock.observed_ms or node.phase is not NodePhase.READY:
+        return None
+    if node.stage is Stage.CHECKED:
+        return retell(node, replace(node, stage=Stage.READY), Cause.CHECKED, "its checks passed, and it is heard")
+    return judge_skew(node, clock.observed_ms, skew)
+
+
+def _liveness(node: Node, clock: Clock, timings: Timings) -> Move | None:
     silent_ms = clock.observed_ms - max(node.heard_ms, clock.floor_ms)
     limit_ms = timings.lost_after_ms(node.lease_ms)
     if node.phase is not NodePhase.LOST and silent_ms >= limit_ms:
@@ -124,18 +161,32 @@ def judge_tick(
     census: Census,
     breaker_open: bool,
     rules: BreakerRules,
+    skew: SkewRules = SKEW,
+    faults: FaultJudge | None = None,
 ) -> Iterator[TickEffect]:
     """The effects of one tick.
 
     `nodes` holds at least every node that `sounds` speak of and every node that is suspect or has been silent for
-    `suspect_ms`; `census` counts the fleet before this tick. Sounds of unknown nodes have no effect.
+    `suspect_ms`; `census` counts the fleet before this tick. Sounds of unknown nodes have no effect. Without `faults`
+    no breaker watches over quarantines.
     """
     known = {node.name: node for node in nodes}
     heard: set[str] = set()
     for sound in sounds:
         if sound.node in known:
-            known[sound.node] = hear(known[sound.node], sound, clock.observed_ms)
+            known[sound.node] = hear(known[sound.node], sound, clock.observed_ms, skew.window_ms)
             heard.add(sound.node)
     yield from (Sight(known[name]) for name in sorted(heard))
-    moves = [(node, move) for _, node in sorted(known.items()) if (move := judge(node, clock, timings)) is not None]
+    due = [(node, move) for _, node in sorted(known.items()) if (move := judge(node, clock, timings, skew)) is not None]
+    health = [pair for pair in due if pair[1].cause is Cause.CLOCK_SKEW]
+    moves = [pair for pair in due if pair[1].cause is not Cause.CLOCK_SKEW]
     yield from judge_breaker(moves, census, observed_ms=clock.observed_ms, breaker_open=breaker_open, rules=rules)
+    if faults is None:
+        yield from (move for _, move in health)
+    else:
+        yield from faults(health)
+
+
+def fault_judge(census: FaultCensus, *, observed_ms: int, breaker_open: bool, rules: BreakerRules) -> FaultJudge:
+    """The breaker of quarantines as it stands before a tick."""
+    return partial(throttle, census=census, observed_ms=observed_ms, breaker_open=breaker_open, rules=rules)

@@ -18,6 +18,8 @@ class NodeEvent(StrEnum):
     SUSPECT = "suspect"
     LOST = "lost"
     RETURNED = "returned"
+    QUARANTINED = "quarantined"
+    RELEASED = "released"
 
 
 class Cause(StrEnum):
@@ -33,6 +35,70 @@ class Cause(StrEnum):
     DISPOSSESSED = "dispossessed"
     BREAKER_CLOSED = "breaker_closed"
     RELEASED = "released"
+    REPORTED = "reported"
+    CLOCK_SKEW = "clock_skew"
+    CHECKED = "checked"
+    CORDONED = "cordoned"
+    DRAINED = "drained"
+    UNCORDONED = "uncordoned"
+    RETIRED = "retired"
+    MENDED = "mended"
+    BREAKER_RESET = "breaker_reset"
+    DECLARED = "declared"
+    REASSESSED = "reassessed"
+
+
+class Standing(StrEnum):
+    """What operators have ordered of a node. A `retiring` node is retired as soon as nothing runs there."""
+
+    FREE = "free"
+    CORDONED = "cordoned"
+    DRAINING = "draining"
+    RETIRING = "retiring"
+    RETIRED = "retired"
+
+
+class Stage(StrEnum):
+    """How far an agent start has come on its way to work; the same words as in `NodePhase`."""
+
+    ANNOUNCED = "announced"
+    CHECKED = "checked"
+    READY = "ready"
+
+
+class Remedy(StrEnum):
+    """What mends a fault. The last three are for hands: nothing that a report says makes such a fault go away."""
+
+    NONE = "none"
+    RESET = "reset"
+    REBOOT = "reboot"
+    CABLING = "cabling"
+    REPLACE = "replace"
+    INSPECT = "inspect"
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Something wrong with a card (by index) or, `card` None, with the node.
+
+    `whole_node`: it takes the node out of the pool, not the card alone. `lasting`: it tells of something that happened
+    and stays until it is mended; any other is there as long as reports say so. `tries` counts the boots before this one
+    in which it was seen as well. `held`: the breaker keeps it without effect.
+    """
+
+    code: str
+    card: int | None
+    words: str
+    remedy: Remedy = Remedy.NONE
+    whole_node: bool = False
+    lasting: bool = False
+    tries: int = 0
+    held: bool = False
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """What makes two faults the same."""
+        return (self.code, -1 if self.card is None else self.card)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +179,12 @@ class Node:
     `seen_ms`: last heartbeat of the agent start in force. `heard_ms`: last message of any kind on the node's heartbeat
     subject; whoever sent it got an acknowledgement and may hold a lease. `rival` is the agent start that was in force
     before. `lost_ms` is None again once an operator has confirmed the loss.
+
+    `phase` is whether the agent is heard: ready, suspect or lost; what is told of the node is `core.phases.told`.
+    `cards` is their number, `order` says who ordered its standing and why. `skew_ms` is the last difference between a
+    heartbeat's arrival and its stamp, `skew_low_ms` the least since `skew_from_ms`, `skew_before_ms` the least of the
+    window before. `acted_ms`: when a fault last took effect. `promised`: the scheduler has work for the node; looked up
+    for nodes that retire.
     """
 
     name: str
@@ -133,6 +205,16 @@ class Node:
     lost_ms: int | None = None
     requeue_held: bool = False
     superseded_by: str | None = None
+    stage: Stage = Stage.READY
+    standing: Standing = Standing.FREE
+    order: str = ""
+    faults: tuple[Fault, ...] = ()
+    acted_ms: int | None = None
+    cards: int = 0
+    promised: bool = False
+    skew_low_ms: int | None = None
+    skew_before_ms: int | None = None
+    skew_from_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +232,27 @@ class BreakerRules:
 
     share: float
     window_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class SkewRules:
+    """A clock is off when, after `delay_ms` allowed for the way, it differs by more than `bound_ms` in a whole window.
+
+    The least difference over a window is nearest the truth, since the way only ever adds. A clock counts as right again
+    at half the bound.
+    """
+
+    bound_ms: int
+    delay_ms: int
+    window_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class FaultCensus:
+    """The fleet as the breaker of quarantines sees it: nodes in it, and those that a fault took effect on of late."""
+
+    fleet: int
+    lately: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +325,13 @@ class CloseBreaker:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class OpenFaultBreaker:
+    """Remember that new faults have no effect until an operator has looked."""
+
+    reason: str
+
+
 Sound = Beat | Noise
-TickEffect = Sight | Move | OpenBreaker | CloseBreaker
+TickEffect = Sight | Move | OpenBreaker | CloseBreaker | OpenFaultBreaker
 AnnounceEffect = Admit | Refuse

@@ -1,0 +1,27 @@
+"""What follows from an operator's order about a node."""
+
+from dataclasses import replace
+
+from services.inventory.core.model import Cause, Move, Node, Refuse, Standing
+from services.inventory.core.phases import retell
+
+CORDON, DRAIN, UNCORDON, RETIRE = "cordon", "drain", "uncordon", "retire"
+
+_STANDING = {
+    CORDON: (Standing.CORDONED, Cause.CORDONED, "cordoned"),
+    DRAIN: (Standing.DRAINING, Cause.DRAINED, "draining"),
+    UNCORDON: (Standing.FREE, Cause.UNCORDONED, "uncordoned"),
+    RETIRE: (Standing.RETIRING, Cause.RETIRED, "to be retired"),
+}
+
+
+def order(node: Node, name: str, reason: str, actor: str) -> Move | Refuse | None:
+    """The move that carries out the order `name`; None when the node stands so already."""
+    standing, cause, verb = _STANDING[name]
+    if node.standing is Standing.RETIRED and name in {CORDON, DRAIN}:
+        return Refuse(f"node {node.name} is retired: uncordon it first if it is to come back")
+    if node.standing is standing or (node.standing is Standing.RETIRED and name == RETIRE):
+        return None
+    words = f"{verb} by {actor}: {reason}"
+    after = replace(node, standing=standing, order="" if standing is Standing.FREE else words)
+    return retell(node, after, cause, words)
