@@ -3,13 +3,15 @@
 from libs.bus import PgLedger
 from libs.kit.start import main
 from services.scheduler.app import SERVICE, build
+from services.scheduler.policies import PolicyBook
 from services.scheduler.settings import SchedulerSettings
 from services.scheduler.tenants import TenantBook
 
 
 async def run(settings: SchedulerSettings) -> None:
     """Open the ledger and serve until told to stop."""
-    await build(settings, await PgLedger.open(settings.dsn, SERVICE), TenantBook.read(settings.tenants)).run()
+    ledger = await PgLedger.open(settings.dsn, SERVICE)
+    await build(settings, ledger, TenantBook.read(settings.tenants), PolicyBook.read(settings.policy)).run()
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """Carrying out decisions: the job's row, its allocations and holdings, and what is told to the world."""
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import assert_never
@@ -38,6 +39,7 @@ from services.scheduler.core.model import (
     Limits,
     Offer,
     Publish,
+    Seat,
     StopMember,
 )
 from services.scheduler.store import Stored
@@ -160,18 +162,23 @@ def _work_run(job: Job, attempt: Attempt, index: int, members: list[Member]) -> 
 
 
 def _members(attempt: Attempt) -> list[Member]:
+    return members_of([run.seat for run in attempt.members])
+
+
+def members_of(seats: Sequence[Seat]) -> list[Member]:
+    """Members with these seats, in the order of their indexes."""
     return [
         Member(
-            index=run.index,
-            node=run.seat.node,
-            tier=run.seat.tier,
-            cards=list(run.seat.cards),
-            accelerator=run.seat.accelerator,
-            card_memory_bytes=run.seat.card_memory_bytes,
-            share_milli=None if run.seat.share == CARD else run.seat.share_milli,
-            share_millionths=None if run.seat.share == CARD else run.seat.share,
+            index=index,
+            node=seat.node,
+            tier=seat.tier,
+            cards=list(seat.cards),
+            accelerator=seat.accelerator,
+            card_memory_bytes=seat.card_memory_bytes,
+            share_milli=None if seat.share == CARD else seat.share_milli,
+            share_millionths=None if seat.share == CARD else seat.share,
         )
-        for run in attempt.members
+        for index, seat in enumerate(seats)
     ]
 
 

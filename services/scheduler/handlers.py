@@ -3,41 +3,37 @@
 Each handler loads rows, asks the core, and carries the decision out. Placing is not done here; see cycle.py.
 """
 
-import hashlib
-import json
-import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
-from typing import cast
 
 from contracts import registry
 from contracts.attempts import AttemptExited, AttemptHung, AttemptProgressed, AttemptReady, AttemptRef, AttemptStarted
-from contracts.base import NAME_PATTERN, UUID_PATTERN, Priority, Reason, ReasonCode
 from contracts.checkpoints import CheckpointCommitted
-from contracts.deadletters import DeadReason
-from contracts.jobs import JobCancel, JobHold, JobRejected, JobRelease, JobReprioritize, JobSpec
+from contracts.jobs import JobCancel, JobHold, JobRelease, JobReprioritize
 from contracts.nodes import NodePhase, NodeState
 from contracts.requests import ClaimReply, ClaimRequest, ProblemCode
 from contracts.transfers import TransferCompleted
 from contracts.work import WorkStop
-from libs.bus import App, Call, Event, Invalid, Problem, Refused, Tx, actor_of
+from libs.bus import App, Call, Event, Problem, Refused, Tx, actor_of
 from libs.db import Connection
 from libs.kit.clock import Clock
 from libs.kit.logs import get_logger
-from libs.telemetry import context
 from services.scheduler import allotments, store
-from services.scheduler.core import admission, attempts, model, quota, words
+from services.scheduler.core import attempts, model, words
 from services.scheduler.core.jobs import decide
+from services.scheduler.desk import Desk
 from services.scheduler.effects import carry_out
 from services.scheduler.store import Stored
-from services.scheduler.tenants import TenantBook
+from services.scheduler.submissions import above_top
 
-MAX_SPEC_BYTES = 64 * 1024
-MAX_NAME_CHARS = 256
 ACTOR = "scheduler"
-_NAME = re.compile(NAME_PATTERN)
-_UUID = re.compile(UUID_PATTERN)
+# Phases in which the agent is there and says truly what it holds.
+THERE = frozenset(NodePhase) - {NodePhase.SUSPECT, NodePhase.LOST}
+_STEPS: dict[type[model.Event], str] = {
+    model.NodeLost: "lose attempt",
+    model.NodeBack: "return attempt",
+    model.Preempt: "drain node",
+}
 PgTx = Tx[Connection]
 
 
@@ -45,13 +41,20 @@ PgTx = Tx[Connection]
 class Scheduler:
     """Handlers and what they share."""
 
-    book: TenantBook
-    limits: model.Limits
-    clock: Clock
+    desk: Desk
+
+    @property
+    def limits(self) -> model.Limits:
+        """The bounds of patience."""
+        return self.desk.limits
+
+    @property
+    def clock(self) -> Clock:
+        """The scheduler's clock."""
+        return self.desk.clock
 
     def register(self, app: App[Connection]) -> None:
         """The table of what is listened to."""
-        app.on(registry.JOBS_SUBMIT, self.on_submit, on_invalid=self.on_invalid_submission)
         app.on(registry.JOBS_CANCEL, self.on_cancel)
         app.on(registry.JOBS_HOLD, self.on_hold)
         app.on(registry.JOBS_RELEASE, self.on_release)
@@ -71,67 +74,7 @@ class Scheduler:
         app.on_batch(registry.CHECKPOINTS_COMMITTED, self.on_committed)
         app.serve(registry.CALL_CLAIM, self.on_claim)
 
-    # ---- submissions -------------------------------------------------------------------------------------------------
-
-    async def on_submit(self, tx: PgTx, event: Event[JobSpec]) -> None:
-        """Accept the job, refuse it with a reason, or do nothing when it is there already."""
-        spec, now = event.body, self.clock.now()
-        await store.lock_job_id(tx.conn, spec.job_id)
-        digest = body_sha256(spec)
-        known = await store.load_job(tx.conn, spec.job_id)
-        if known is not None and known.body_sha256 == digest:
-            return
-        reason = await self._refusal(tx, event, known, now)
-        if reason is not None:
-            self._reject(tx, event.key, event.id, spec.job_id, spec.name, reason, actor_of(event))
-            return
-        intent = await store.load_intent(tx.conn, spec.tenant, spec.job_id)
-        if intent != model.Intent():
-            await store.delete_intent(tx.conn, spec.tenant, spec.job_id)
-        if intent.priority is not None and self._above_top(event.key, intent.priority) is not None:
-            intent = replace(intent, priority=None)
-        decision = admission.admit(spec, intent, now, self.limits)
-        trace = context.current()
-        stored = Stored(decision.job, digest, None if trace is None else trace.life)
-        await carry_out(tx, stored, decision, actor=actor_of(event), limits=self.limits, new=True)
-
-    async def _refusal(self, tx: PgTx, event: Event[JobSpec], known: Stored | None, now: datetime) -> Reason | None:
-        spec = event.body
-        size = len(spec.model_dump_json().encode())
-        if size > MAX_SPEC_BYTES:
-            return words.too_large(size, MAX_SPEC_BYTES)
-        tenant = self.book.get(event.key)
-        if known is not None and tenant is not None:
-            return words.job_id_reused(spec.job_id)
-        await store.lock_tenant(tx.conn, event.key)
-        shapes = await allotments.load_shapes(tx.conn)
-        standing = await store.load_standing(tx.conn, event.key, now)
-        return admission.refusal(spec, tenant, shapes, standing, now)
-
-    def _reject(
-        self, tx: PgTx, tenant: str, submission: str, job_id: str | None, name: str | None, reason: Reason, actor: str
-    ) -> None:
-        body = JobRejected(
-            submission_id=submission,
-            tenant=tenant,
-            job_id=job_id,
-            name=name,
-            reason=reason,
-            rejected_at=self.clock.now(),
-        )
-        get_logger().info("job.rejected", job=job_id, tenant=tenant, reason=reason.code, detail=reason.message)
-        tx.emit(registry.JOBS_REJECTED, body, key=tenant, subject=submission, sequence=1, actor=actor)
-
-    async def on_invalid_submission(self, tx: PgTx, invalid: Invalid) -> bool:
-        """Tell the sender of a body that is no job; False when there is nobody to tell."""
-        if invalid.id is None or _NAME.fullmatch(invalid.key) is None:
-            return False
-        mismatch = invalid.reason is DeadReason.KEY_MISMATCH
-        code = ReasonCode.TENANT_MISMATCH if mismatch else ReasonCode.INVALID
-        job_id, name = _named_in(invalid.data)
-        reason = words.reason(code, invalid.message)
-        self._reject(tx, invalid.key, invalid.id, job_id, name, reason, invalid.source or f"tenant/{invalid.key}")
-        return True
+    # ---- commands ----------------------------------------------------------------------------------------------------
 
     async def on_cancel(self, tx: PgTx, event: Event[JobCancel]) -> None:
         """End the job, or remember to when it comes."""
@@ -165,20 +108,13 @@ class Scheduler:
         body = event.body
         stored = await self._job_of_tenant(tx, event.key, body.job_id)
         if stored is not None:
-            refused = self._above_top(event.key, body.priority)
+            refused = above_top(self.desk.book, event.key, body.priority)
             asked = model.Reprioritize(event.time, body.priority, refused)
             await self._decide(tx, stored, asked, actor_of(event))
             return
         intent = await store.load_intent(tx.conn, event.key, body.job_id)
         if intent.priority_changed_at is None or event.time > intent.priority_changed_at:
             await self._remember(tx, event, replace(intent, priority=body.priority, priority_changed_at=event.time))
-
-    def _above_top(self, name: str, priority: Priority) -> Reason | None:
-        """Why the tenant may not have a job of this class, or None."""
-        tenant = self.book.get(name)
-        if tenant is None:
-            return words.unknown_tenant(name)
-        return quota.above_top(tenant, priority)
 
     async def _job_of_tenant(self, tx: PgTx, tenant: str, job_id: str) -> Stored | None:
         await store.lock_job_id(tx.conn, job_id)
@@ -292,24 +228,40 @@ class Scheduler:
     # ---- nodes and datasets ------------------------------------------------------------------------------------------
 
     async def on_node(self, tx: PgTx, event: Event[NodeState]) -> None:
-        """Keep the newest state; one lost or returned changes the jobs that it holds, another phase tells of none."""
+        """Keep the newest state of a node, and let the jobs there know what it means for them."""
         state = event.body
-        newest = await allotments.save_node(tx.conn, state)
-        if not newest or state.state not in {NodePhase.READY, NodePhase.LOST}:
+        before = await allotments.lock_node(tx.conn, state.node)
+        if not await allotments.save_node(tx.conn, state):
             return
+        if state.state is NodePhase.LOST:
+            lost = model.NodeLost(state.node, state.requeue_held)
+            await self._tell_jobs(tx, event, dict.fromkeys(await allotments.jobs_on_node(tx.conn, state.node), lost))
+        elif state.state in THERE:
+            if before is None or _is_back(event, before):
+                await self._tell_jobs(tx, event, await self._returned(tx, state))
+            if state.state is NodePhase.DRAINING:
+                leave = model.Preempt(words.draining(state.node, state.reason), first=True)
+                jobs = await allotments.jobs_on_node(tx.conn, state.node)
+                await self._tell_jobs(tx, event, dict.fromkeys(jobs, leave))
+
+    async def _returned(self, tx: PgTx, state: NodeState) -> dict[str, model.Event]:
+        """What a node that is back says of each job that it holds, or should."""
         listed: dict[str, set[tuple[int, int]]] = {}
-        for held in state.attempts if state.state is NodePhase.READY else ():
+        for held in state.attempts:
             listed.setdefault(held.job_id, set()).add((held.attempt, held.member))
-        for job_id in sorted({*await allotments.jobs_on_node(tx.conn, state.node), *listed}):
+        there = {*await allotments.jobs_on_node(tx.conn, state.node), *listed}
+        return {
+            job_id: model.NodeBack(state.node, frozenset(listed.get(job_id, ())), state.since)
+            for job_id in sorted(there)
+        }
+
+    async def _tell_jobs(self, tx: PgTx, event: Event[NodeState], told: Mapping[str, model.Event]) -> None:
+        for job_id, what in told.items():
             stored = await store.load_job(tx.conn, job_id)
             if stored is None:
-                get_logger().warning("attempt.unknown_job", job=job_id, node=state.node)
-            elif state.state is NodePhase.LOST:
-                lost = model.NodeLost(state.node, state.requeue_held)
-                await self._decide(tx, stored, lost, actor_of(event), "lose attempt")
+                get_logger().warning("attempt.unknown_job", job=job_id, node=event.body.node)
             else:
-                back = model.NodeBack(state.node, frozenset(listed.get(job_id, ())), state.since)
-                await self._decide(tx, stored, back, actor_of(event), "return attempt")
+                await self._decide(tx, stored, what, actor_of(event), _STEPS[type(what)])
 
     async def on_committed(self, tx: PgTx, events: Sequence[Event[CheckpointCommitted]]) -> None:
         """Keep when the work of live attempts was last safe; no transition."""
@@ -321,27 +273,11 @@ class Scheduler:
         await store.add_dataset(tx.conn, event.body)
 
 
-def body_sha256(spec: JobSpec) -> str:
-    """Digest of a submission's content, whatever the order of its fields."""
-    text = json.dumps(spec.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
 def _agent(node: str) -> str:
     return f"agent/{node}"
 
 
-def _named_in(data: bytes) -> tuple[str | None, str | None]:
-    """The job_id and name of a body that failed, where they can be made out."""
-    try:
-        content: object = json.loads(data)
-    except ValueError:
-        return None, None
-    if not isinstance(content, dict):
-        return None, None
-    fields = cast("dict[str, object]", content)
-    job_id, name = fields.get("job_id"), fields.get("name")
-    return (
-        job_id if isinstance(job_id, str) and _UUID.fullmatch(job_id) else None,
-        name[:MAX_NAME_CHARS] if isinstance(name, str) else None,
-    )
+def _is_back(event: Event[NodeState], before: allotments.NodeHead) -> bool:
+    """Whether the list of attempts is to be compared: the node was away, or its agent has started anew."""
+    away = before.state in {NodePhase.SUSPECT, NodePhase.LOST}
+    return away or event.message is registry.NODES_RETURNED or event.body.incarnation != before.incarnation

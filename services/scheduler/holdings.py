@@ -9,7 +9,9 @@ LIMIT = 1000
 PARTS = 3
 
 _PAGE = """
-    SELECT job_id, tenant, attempt, member, cards, held_from, held_to FROM holdings
+    SELECT job_id, tenant, attempt, member, cards, held_from, held_to,
+      nullif(share_milli, 1000) AS share_milli
+    FROM holdings
     WHERE job_id = ANY($1::text[]) AND ($2::text IS NULL OR tenant = $2)
       AND ($3::text IS NULL OR (job_id, attempt, member) > ($3, $4::bigint, $5::bigint))
     ORDER BY job_id, attempt, member LIMIT $6

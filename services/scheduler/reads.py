@@ -11,6 +11,7 @@ from contracts.requests import JobQuery, JobReply, JobsPage, JobsQuery, ProblemC
 from libs.bus import Problem
 from libs.db import Connection, Row
 from services.scheduler import store
+from services.scheduler.core.model import Job
 from services.scheduler.effects import to_state
 
 M = TypeVar("M", bound=Model)
@@ -56,6 +57,11 @@ async def one_job(conn: Connection, key: str, query: JobQuery) -> JobReply:
     transitions = [_transition(entry) for entry in rows]
     budget = REPLY_BUDGET_BYTES - len(job.model_dump_json())
     return JobReply(job=job, transitions=list(reversed(fit(transitions, budget))))
+
+
+async def find_job(conn: Connection, key: str, wanted: str) -> Job:
+    """One job, found as `one_job` finds it."""
+    return store.to_job(await _find(conn, _tenant(key), wanted))
 
 
 async def _find(conn: Connection, tenant: str | None, wanted: str) -> Row:

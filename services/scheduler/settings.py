@@ -7,7 +7,8 @@ from pydantic import Field, model_validator
 
 from libs.kit.settings import LeaseTimings, LedgerSettings
 from services.scheduler.core.model import Limits
-from services.scheduler.tenants import TenantBook
+from services.scheduler.policies import PolicyBook
+from services.scheduler.tenants import TenantBook, check
 
 GRACE_PER_LEASE = 0.25
 LEAST_GRACE_S = 10.0
@@ -16,6 +17,8 @@ LEAST_GRACE_S = 10.0
 class SchedulerSettings(LedgerSettings, LeaseTimings):
     """`FARSIDE_PG_DSN` is required; `tenants` is a folder of tenant files, `cycle_s` how often the cycle looks.
 
+    `policy` is a file of windows, pools, cohorts and knobs of the plan; all of it has defaults.
+
     `reconcile_grace_s` is how long the exit of an attempt may take that its returned node no longer holds (a quarter
     of `lease_s`, 10 s at least, unless given); `max_losses` is how many attempts a job may lose to its nodes.
     `node_slots` is how many members of attempts, of all jobs together, a node holds at a time, however little they
@@ -23,6 +26,7 @@ class SchedulerSettings(LedgerSettings, LeaseTimings):
     """
 
     tenants: Path = Path("deploy/local/tenants")
+    policy: Path | None = None
     cycle_s: float = Field(default=0.1, gt=0, le=60)
     reconcile_grace_s: float | None = Field(default=None, gt=0)
     max_losses: int = Field(default=100, ge=0)
@@ -30,7 +34,7 @@ class SchedulerSettings(LedgerSettings, LeaseTimings):
 
     @model_validator(mode="after")
     def _has_tenants(self) -> Self:
-        TenantBook.read(self.tenants)
+        check(TenantBook.read(self.tenants), PolicyBook.read(self.policy))
         return self
 
     @property

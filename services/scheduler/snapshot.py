@@ -1,245 +1,269 @@
-"""What the cycle keeps in memory: unfinished jobs, nodes with what is in use, staged datasets; and their arrays.
+"""What the cycle keeps in memory: unfinished jobs, nodes with what is in use, staged datasets, the workload as it came.
 
-Filled once at the start and afterwards only from the rows named by `changes`.
+Filled once at the start and afterwards only from the rows named by `changes`; what is in use follows from the attempts
+themselves, so that jobs and nodes never tell different stories.
 """
 
-import json
-from collections.abc import Collection
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
-import numpy as np
-
-from contracts.base import Reason, Tier
+from contracts.base import Reason
 from contracts.jobs import JobPhase, JobSpec
-from contracts.nodes import NodePhase
-from libs.db import Connection
-from services.scheduler.core import quota
-from services.scheduler.core.admission import TIERS, host_memory_bytes
-from services.scheduler.core.placement import ANY_MODEL, UNKNOWN_MODEL, Fleet, Queue, Tenants
-from services.scheduler.core.placement import TIERS as TIER_CODES
+from libs.db import Connection, Row
+from services.scheduler.core import words
+from services.scheduler.core.admission import CardGroup, NodeShape
+from services.scheduler.core.arrays import CARD, NEVER, Demand, Fleet, Queue, Running, Tenants
+from services.scheduler.core.demands import demand_of
+from services.scheduler.core.packing import Mix
+from services.scheduler.core.quota import Tenant
+from services.scheduler.memory.attempts import Attempts
+from services.scheduler.memory.line import Line
+from services.scheduler.memory.nodes import Nodes
+from services.scheduler.memory.rows import JobRow, NodeRow, job_row, micros, moment, node_row
+from services.scheduler.memory.table import Words
+from services.scheduler.memory.tenancy import Usage, barred, tenants_of
+from services.scheduler.policies import Rules
 
 MAX_CHANGES = 20_000
 MAX_QUEUE = 100_000
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_PLACEABLE = frozenset({JobPhase.ACCEPTED, JobPhase.WAITING})
+MAX_ARRIVALS = 100_000
+LEARN_SHARE = 0.1
+HALF_LIVES = 10
 
 _TAKE_CHANGES = """
     DELETE FROM changes WHERE number IN (SELECT number FROM changes ORDER BY number LIMIT $1) RETURNING kind, id
 """
-_JOBS = (
-    "SELECT job_id, version, phase, spec, reason, not_before, submitted_at, avoid FROM jobs WHERE phase <> 'finished'"
-)
-_NODES = """
-    SELECT n.node, n.version, n.state, n.tier, n.cpu_milli, n.memory_bytes, n.cards,
-      (SELECT coalesce(sum(a.cpu_milli), 0)::bigint FROM allocations a WHERE a.node = n.node) AS used_cpu_milli,
-      (SELECT coalesce(sum(a.memory_bytes), 0)::bigint FROM allocations a WHERE a.node = n.node) AS used_memory_bytes,
-      (SELECT count(*) FROM allocations a WHERE a.node = n.node) AS used_slots,
-      (SELECT coalesce(array_agg(c.card), '{}') FROM allocated_cards c WHERE c.node = n.node) AS used_cards
-    FROM nodes n
+_JOB_COLUMNS = """
+    spec, version, phase, attempts, reason, not_before, submitted_at, avoid, damaged, preempted_at, leaving_for,
+    attempt, saved_at
+"""
+_JOBS = f"SELECT job_id, {_JOB_COLUMNS} FROM jobs WHERE phase <> 'finished'"  # noqa: S608 - columns above
+_ARRIVED = "SELECT spec FROM jobs ORDER BY submitted_at DESC, job_id DESC LIMIT $1"
+_NODES = "SELECT * FROM nodes"
+_USED = """
+    SELECT tenant, sum(cards * share_milli / 1000.0 * extract(epoch FROM coalesce(held_to, $1) - held_from) * 1000
+      * power(0.5, extract(epoch FROM $1 - coalesce(held_to, $1)) / $2))::float8 AS used_ms
+    FROM holdings WHERE held_to IS NULL OR held_to > $3 GROUP BY tenant
 """
 
 
 @dataclass(frozen=True)
-class JobRow:
-    """What placing a job takes to know."""
+class Scenery:
+    """The input of one plan."""
 
-    spec: JobSpec
-    version: int
-    phase: JobPhase
-    reason: Reason | None
-    not_before: datetime | None
-    submitted_at: datetime
-    avoid: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class NodeRow:
-    """A node, its cards as (index, model, memory), and what is in use."""
-
-    version: int
-    ready: bool
-    tier: Tier
-    cpu_milli: int
-    memory_bytes: int
-    cards: tuple[tuple[int, str, int], ...]
-    used_cpu_milli: int
-    used_memory_bytes: int
-    used_slots: int
-    used_cards: frozenset[int]
+    fleet: Fleet
+    queue: Queue
+    running: Running
+    tenants: Tenants
 
 
 @dataclass
 class Snapshot:
     """The cycle's memory."""
 
-    jobs: dict[str, JobRow] = field(default_factory=dict[str, JobRow])
-    nodes: dict[str, NodeRow] = field(default_factory=dict[str, NodeRow])
+    tenants: Words = field(default_factory=Words)
+    nodes: Nodes = field(default_factory=Nodes)
     datasets: set[tuple[str, str, str]] = field(default_factory=set[tuple[str, str, str]])
+    usage: Usage = field(default_factory=Usage)
+    mix: Mix = field(default_factory=Mix)
     loaded: bool = False
+    changed_us: int = NEVER
+    _arrivals: list[Demand] = field(default_factory=list[Demand])
+    _shapes: dict[Demand, Demand] = field(default_factory=dict[Demand, Demand])
+    _pools: tuple[Rules, int, Mapping[str, str]] | None = None
+    _node_shapes: tuple[Rules, tuple[NodeShape, ...]] | None = None
 
-    async def refresh(self, conn: Connection) -> bool:
-        """Take in what has changed; True when anything has."""
+    def __post_init__(self) -> None:
+        """The tables beside each other."""
+        self.line = Line(self.tenants)
+        self.attempts = Attempts(self.tenants, self.nodes)
+        self.others: dict[str, JobRow] = {}
+
+    def job(self, job_id: str) -> JobRow | None:
+        """An unfinished job."""
+        return self.line.jobs.get(job_id) or self.attempts.jobs.get(job_id) or self.others.get(job_id)
+
+    async def refresh(self, conn: Connection, now: datetime, half_life_s: int) -> bool:
+        """Take in what has changed; True when a plan might come out otherwise."""
         changes = await conn.fetch(_TAKE_CHANGES, MAX_CHANGES)
         if not self.loaded:
-            await self._load_jobs(conn, None)
-            await self._load_nodes(conn, None)
-            for row in await conn.fetch("SELECT tenant, name, version FROM datasets"):
-                self.datasets.add((row["tenant"], row["name"], row["version"]))
-            self.loaded = True
+            await self._load(conn, now, half_life_s)
             return True
         named: dict[str, set[str]] = {"job": set(), "node": set(), "dataset": set()}
         for row in changes:
             named[row["kind"]].add(row["id"])
-        if named["job"]:
-            await self._load_jobs(conn, named["job"])
         if named["node"]:
-            await self._load_nodes(conn, named["node"])
-        for staged in named["dataset"]:
-            tenant, name, version = staged.split("/")
-            self.datasets.add((tenant, name, version))
-        return bool(changes)
+            self._take_nodes(await conn.fetch(f"{_NODES} WHERE node = ANY($1)", list(named["node"])), now)
+        self._stage(named["dataset"])
+        moved = bool(named["job"]) and await self._load_jobs(conn, named["job"], now)
+        return moved or bool(named["node"] or named["dataset"])
 
-    async def _load_jobs(self, conn: Connection, ids: Collection[str] | None) -> None:
+    async def _load(self, conn: Connection, now: datetime, half_life_s: int) -> None:
+        for row in await conn.fetch("SELECT tenant, name, version FROM datasets"):
+            self.datasets.add((row["tenant"], row["name"], row["version"]))
+        self._take_nodes(await conn.fetch(_NODES), now)
+        await self._load_jobs(conn, None, now)
+        await self._load_usage(conn, now, half_life_s)
+        arrived = await conn.fetch(_ARRIVED, MAX_ARRIVALS)
+        self._arrivals = [_demand_of(row["spec"]) for row in reversed(arrived)]
+        self._learn()
+        self.loaded = True
+
+    def _take_nodes(self, rows: Iterable[Row], now: datetime) -> None:
+        """Put nodes; where the cards have changed, those who sit there get up and sit down again."""
+        for row in rows:
+            node = node_row(row)
+            self._node_shapes = None
+            there = [] if self.nodes.fits(node) else self.attempts.on(node.node)
+            jobs = [self.attempts.jobs[job_id] for job_id in there]
+            for job in jobs:
+                self.attempts.drop(job.job_id)
+            self.nodes.put(node)
+            for job in jobs:
+                self.attempts.put(job)
+            self.changed_us = micros(now)
+
+    async def _load_jobs(self, conn: Connection, ids: Collection[str] | None, now: datetime) -> bool:
+        """Read jobs; False when nothing but what is said of them has changed."""
         rows = await (conn.fetch(_JOBS) if ids is None else conn.fetch(f"{_JOBS} AND job_id = ANY($1)", list(ids)))
-        for job_id in ids or ():
-            self.jobs.pop(job_id, None)
-        for row in rows:
-            self.jobs[row["job_id"]] = JobRow(
-                spec=JobSpec.model_validate_json(row["spec"]),
-                version=row["version"],
-                phase=JobPhase(row["phase"]),
-                reason=None if row["reason"] is None else Reason.model_validate_json(row["reason"]),
-                not_before=row["not_before"],
-                submitted_at=row["submitted_at"],
-                avoid=tuple(row["avoid"]),
-            )
+        found: dict[str, Row] = {row["job_id"]: row for row in rows}
+        moved = False
+        for job_id in sorted(found if ids is None else ids):
+            before, row = self.job(job_id), found.get(job_id)
+            after = None if row is None else job_row(row, self._shapes)
+            if self.loaded and row is not None and after is not None and before is None and row["attempts"] == 0:
+                self._arrivals.append(after.demand)
+            if _changed(before, after):
+                self.changed_us = micros(now)
+            moved = moved or before is None or after is None or before.substance != after.substance
+            self._put(job_id, after)
+        if len(self._arrivals) >= max(1.0, LEARN_SHARE * self.mix.seen):
+            self._learn()
+        return moved
 
-    async def _load_nodes(self, conn: Connection, names: Collection[str] | None) -> None:
-        rows = await (
-            conn.fetch(_NODES) if names is None else conn.fetch(f"{_NODES} WHERE n.node = ANY($1)", list(names))
-        )
-        for row in rows:
-            self.nodes[row["node"]] = NodeRow(
-                version=row["version"],
-                ready=row["state"] == NodePhase.READY,
-                tier=Tier(row["tier"]),
-                cpu_milli=row["cpu_milli"],
-                memory_bytes=row["memory_bytes"],
-                cards=tuple((index, model, memory) for index, model, memory in json.loads(row["cards"])),
-                used_cpu_milli=row["used_cpu_milli"],
-                used_memory_bytes=row["used_memory_bytes"],
-                used_slots=row["used_slots"],
-                used_cards=frozenset(row["used_cards"]),
-            )
+    def rules_changed(self, now: datetime) -> None:
+        """Quotas or policy are others."""
+        self.changed_us = micros(now)
 
-    def next_rest_end(self, now: datetime) -> datetime | None:
-        """When the next resting job may be placed again."""
-        rests = (
-            row.not_before
-            for row in self.jobs.values()
-            if row.phase in _PLACEABLE and row.not_before is not None and row.not_before > now
-        )
-        return min(rests, default=None)
+    def _put(self, job_id: str, row: JobRow | None) -> None:
+        self.line.drop(job_id)
+        self.attempts.drop(job_id)
+        self.others.pop(job_id, None)
+        if row is None:
+            return
+        if row.placeable:
+            self.line.put(row, self._missing(row))
+        elif row.live is not None:
+            self.attempts.put(row)
+        else:
+            self.others[job_id] = row
 
-    def waiting(self, now: datetime) -> list[str]:
-        """The jobs to be placed, without those that still rest; the most urgent MAX_QUEUE of them."""
-        ids = [
-            job_id
-            for job_id, row in self.jobs.items()
-            if row.phase in _PLACEABLE and (row.not_before is None or row.not_before <= now)
-        ]
-        ids.sort(key=lambda job_id: (_rank(self.jobs[job_id]), self.jobs[job_id].submitted_at, job_id))
-        return ids[:MAX_QUEUE]
+    def _missing(self, row: JobRow) -> bool:
+        return row.dataset is not None and (row.tenant, *row.dataset) not in self.datasets
 
-    def fleet(self, node_slots: int) -> Fleet:
-        """The nodes and cards as arrays, in order of name and index; a node holds at most `node_slots` members."""
-        names = sorted(self.nodes)
-        nodes = [self.nodes[name] for name in names]
-        models = tuple(sorted({model.casefold() for node in nodes for _, model, _ in node.cards}))
-        codes = {model: code for code, model in enumerate(models)}
-        cards = [
-            (position, index, codes[model.casefold()], memory, index not in node.used_cards)
-            for position, node in enumerate(nodes)
-            for index, model, memory in sorted(node.cards)
-        ]
-        table = np.array(cards, dtype=np.int64).reshape(len(cards), 5)
-        return Fleet(
-            nodes=tuple(names),
-            versions=_ints([node.version for node in nodes]),
-            tier=_ints([TIER_CODES.index(node.tier) for node in nodes]),
-            ready=np.array([node.ready for node in nodes], dtype=np.bool_),
-            cpu_milli=_ints([node.cpu_milli for node in nodes]),
-            memory_bytes=_ints([node.memory_bytes for node in nodes]),
-            free_cpu_milli=_ints([node.cpu_milli - node.used_cpu_milli for node in nodes]),
-            free_memory_bytes=_ints([node.memory_bytes - node.used_memory_bytes for node in nodes]),
-            node_slots=node_slots,
-            free_slots=_ints([max(0, node_slots - node.used_slots) for node in nodes]),
-            models=models,
-            card_node=table[:, 0],
-            card_index=table[:, 1],
-            card_model=table[:, 2],
-            card_memory_bytes=table[:, 3],
-            card_free=table[:, 4].astype(np.bool_),
-        )
+    def _stage(self, names: Iterable[str]) -> None:
+        """Datasets that are there now, and the jobs that waited for them."""
+        staged = {(tenant, name, version) for tenant, name, version in (one.split("/") for one in names)}
+        if not staged:
+            return
+        self.datasets |= staged
+        for row in list(self.line.jobs.values()):
+            if row.dataset is not None and (row.tenant, *row.dataset) in staged:
+                self.line.put(row, missing=False)
 
-    def queue(self, ids: list[str], tenants: Tenants, models: tuple[str, ...]) -> Queue:
-        """The jobs `ids` as arrays."""
-        rows = [self.jobs[job_id] for job_id in ids]
-        specs = [row.spec for row in rows]
-        positions = {name: index for index, name in enumerate(tenants.names)}
-        codes = {model: code for code, model in enumerate(models)}
-        return Queue(
-            job_ids=tuple(ids),
-            versions=_ints([row.version for row in rows]),
-            tenant=_ints([positions[spec.tenant] for spec in specs]),
-            tiers=tuple(TIERS[spec.kind] for spec in specs),
-            rank=_ints([_rank(row) for row in rows]),
-            submitted_us=_ints([(row.submitted_at - _EPOCH) // timedelta(microseconds=1) for row in rows]),
-            members=_ints([spec.members for spec in specs]),
-            cards=_ints([spec.resources.cards for spec in specs]),
-            model=_ints([_model(spec.resources.accelerator, codes) for spec in specs]),
-            card_memory_bytes=_ints([spec.resources.memory_per_card_bytes for spec in specs]),
-            cpu_milli=_ints([spec.resources.cpu_milli for spec in specs]),
-            memory_bytes=_ints([host_memory_bytes(spec.resources) for spec in specs]),
-            accelerator=tuple(spec.resources.accelerator for spec in specs),
-            dataset=tuple(self._missing(spec) for spec in specs),
-            avoid=tuple(row.avoid for row in rows),
-        )
+    async def _load_usage(self, conn: Connection, now: datetime, half_life_s: int) -> None:
+        if half_life_s > 0:
+            since = now - timedelta(seconds=HALF_LIVES * half_life_s)
+            rows = await conn.fetch(_USED, now, float(half_life_s), since)
+            self.usage = Usage(micros(now), {row["tenant"]: row["used_ms"] for row in rows})
 
-    def tenants(self, known: dict[str, quota.Tenant]) -> Tenants:
-        """Quotas, and what live attempts hold, of every tenant that has a job."""
-        names = tuple(sorted({row.spec.tenant for row in self.jobs.values()}))
-        positions = {name: index for index, name in enumerate(names)}
-        cards, jobs = [0] * len(names), [0] * len(names)
-        for row in self.jobs.values():
-            if row.phase not in _PLACEABLE and row.phase is not JobPhase.HELD:
-                cards[positions[row.spec.tenant]] += row.spec.total_cards
-                jobs[positions[row.spec.tenant]] += 1
-        quotas = [known[name].quotas if name in known else None for name in names]
-        return Tenants(
-            names=names,
-            known=np.array([entry is not None for entry in quotas], dtype=np.bool_),
-            quota_cards=_ints([entry.cards if entry is not None else 0 for entry in quotas]),
-            quota_jobs=_ints([entry.concurrent_jobs if entry is not None else 0 for entry in quotas]),
-            used_cards=_ints(cards),
-            used_jobs=_ints(jobs),
-        )
+    def _learn(self) -> None:
+        self.mix = self.mix.learn(self._arrivals)
+        self._arrivals = []
 
-    def _missing(self, spec: JobSpec) -> str | None:
-        dataset = spec.dataset
-        if dataset is None or (spec.tenant, dataset.name, dataset.version) in self.datasets:
-            return None
-        return f"{dataset.name} version {dataset.version}"
+    # ---- for plans and answers ---------------------------------------------------------------------------------------
+
+    def scenery(
+        self, known: Mapping[str, Tenant], rules: Rules, node_slots: int, now: datetime, extra: JobRow | None = None
+    ) -> Scenery:
+        """The arrays of a plan; `extra` is a job that is not there."""
+        if extra is not None:
+            self.line.put(extra, self._missing(extra))
+        try:
+            return self._scenery(known, rules, node_slots, now)
+        finally:
+            if extra is not None:
+                self.line.drop(extra.job_id)
+
+    def _scenery(self, known: Mapping[str, Tenant], rules: Rules, node_slots: int, now: datetime) -> Scenery:
+        for name in known:
+            self.tenants.number(name)
+        fleet = self.nodes.fleet(node_slots, self.pools(rules))
+        held = self.attempts.used()
+        usage = self.usage.advance(self.tenants.words, held[0], micros(now), rules.policy.half_life_s)
+        tenants = tenants_of(self.tenants, known, rules, held, usage, fleet.pools)
+        node_at = {name: at for at, name in enumerate(fleet.nodes)} if self.line.avoids else {}
+        queue = self.line.queue(micros(now), self.shut(rules, now), barred(known), node_at)
+        return Scenery(fleet, queue, self.attempts.running(self.changed_us), tenants)
+
+    def held(self, tenant: str) -> tuple[int, int]:
+        """What a tenant holds, in millionths of cards, and how many attempts it has."""
+        number = self.tenants.number(tenant)
+        cards, attempts = self.attempts.used()
+        return int(cards[number]), int(attempts[number])
+
+    def pools(self, rules: Rules) -> Mapping[str, str]:
+        """Which pool each node is in; the same object while neither nodes nor rules change."""
+        if self._pools is None or self._pools[0] is not rules or self._pools[1] != len(self.nodes.rows):
+            self._pools = rules, len(self.nodes.rows), rules.pools_of(self.nodes.rows)
+        return self._pools[2]
+
+    def shut(self, rules: Rules, now: datetime) -> dict[str, Reason]:
+        """The windows that jobs wait for."""
+        found: dict[str, Reason] = {}
+        for name in self.line.windows.words:
+            window = rules.windows.get(name)
+            if window is None:
+                found[name] = words.unknown_window(name, rules.windows)
+            elif not window.covers(now):
+                found[name] = words.waiting_for_window(name, window.turns(now))
+        return found
+
+    def next_turn(self, rules: Rules, now: datetime) -> datetime | None:
+        """When time alone changes who may be placed: a rest ends, a window opens or closes."""
+        rest = self.line.next_rest_us(micros(now))
+        windows = (rules.windows[name] for name in self.line.windows.words if name in rules.windows)
+        moments = [moment(rest) if rest is not None else None, *(window.turns(now) for window in windows)]
+        return min((at for at in moments if at is not None), default=None)
+
+    def shapes(self, rules: Rules) -> tuple[NodeShape, ...]:
+        """The different nodes there are, made anew only when a node has changed."""
+        if self._node_shapes is None or self._node_shapes[0] is not rules:
+            pools = self.pools(rules)
+            shapes = {shape_of(row, pools.get(name)) for name, row in self.nodes.rows.items()}
+            self._node_shapes = rules, tuple(sorted(shapes, key=repr))
+        return self._node_shapes[1]
 
 
-def _rank(row: JobRow) -> int:
-    return quota.RANK[row.spec.effective_priority]
+def shape_of(row: NodeRow, pool: str | None) -> NodeShape:
+    """What a node has when nothing runs on it."""
+    counts = Counter((card.model, card.memory_bytes) for card in row.cards)
+    groups = tuple(CardGroup(model, memory, count) for (model, memory), count in sorted(counts.items()))
+    limit = None if row.limit == NEVER else row.limit // CARD
+    link = None if row.link_mbps == NEVER else row.link_mbps
+    return NodeShape(row.tier, row.cpu_milli, row.memory_bytes, groups, pool, limit, link)
 
 
-def _model(accelerator: str | None, codes: dict[str, int]) -> int:
-    return ANY_MODEL if accelerator is None else codes.get(accelerator.casefold(), UNKNOWN_MODEL)
+def _demand_of(spec: str) -> Demand:
+    return demand_of(JobSpec.model_validate_json(spec))
 
 
-def _ints(values: list[int]) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
-    return np.array(values, dtype=np.int64)
+def _changed(before: JobRow | None, after: JobRow | None) -> bool:
+    """Whether something else than the scheduler changed a job: it came, ended by itself, or was asked to change."""
+    if before is None or after is None:
+        return True
+    ended = before.live is not None and not before.live.stopping and after.live is None
+    asked = before.priority != after.priority or (before.phase == JobPhase.HELD) != (after.phase == JobPhase.HELD)
+    return ended or asked

@@ -11,10 +11,11 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from contracts.base import Priority, Reason
-from contracts.jobs import JobPhase, JobSpec, Outcome
+from contracts.jobs import DatasetRef, Image, JobPhase, JobSpec, Outcome
 from contracts.transfers import TransferCompleted
 from libs.db import Connection, Row
 from services.scheduler.core import quota
+from services.scheduler.core.images import Bound
 from services.scheduler.core.model import Attempt, Intent, Job, Limits
 from services.scheduler.core.transitions import wake_at
 
@@ -29,15 +30,18 @@ _SAVE_JOB = """
     WITH noted AS (INSERT INTO changes (kind, id) VALUES ('job', $1))
     INSERT INTO jobs (job_id, tenant, name, spec, body_sha256, version, phase, outcome, reason, attempt, attempts,
       failures, losses, cancel_requested, held, hold_changed_at, not_before, wake_at, progress_step, commit_ms,
-      commit_rolling, trace, submitted_at, updated_at, avoid, priority_changed_at)
+      commit_rolling, trace, submitted_at, updated_at, avoid, priority_changed_at,
+      damaged, preempted_at, leaving_for)
     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23,
-      $24, $25, $26)
+      $24, $25, $26, $27, $28, $29)
     ON CONFLICT (job_id) DO UPDATE SET version = excluded.version, phase = excluded.phase, outcome = excluded.outcome,
       reason = excluded.reason, attempt = excluded.attempt, attempts = excluded.attempts,
       failures = excluded.failures, losses = excluded.losses, cancel_requested = excluded.cancel_requested,
       held = excluded.held, hold_changed_at = excluded.hold_changed_at, not_before = excluded.not_before,
       wake_at = excluded.wake_at, progress_step = excluded.progress_step, updated_at = excluded.updated_at,
-      avoid = excluded.avoid, priority_changed_at = excluded.priority_changed_at,
+      avoid = excluded.avoid, damaged = excluded.damaged, preempted_at = excluded.preempted_at,
+      leaving_for = excluded.leaving_for, saved_at = CASE WHEN jobs.attempts = excluded.attempts THEN jobs.saved_at END,
+      priority_changed_at = excluded.priority_changed_at,
       spec = CASE WHEN jobs.priority_changed_at IS NOT DISTINCT FROM excluded.priority_changed_at THEN jobs.spec
         ELSE excluded.spec END
 """
@@ -52,18 +56,25 @@ _SAVE_INTENT = """
 # One statement, so that one snapshot: a job that is placed, requeued or ended meanwhile counts once, before or after.
 _STANDING = """
     WITH ended AS (
-      SELECT coalesce(sum(cards * greatest(0, floor(
-        extract(epoch FROM held_to - greatest(held_from, $2)) * 1000)))::numeric, 0)::text AS ms
+      SELECT coalesce(sum(floor(cards * share_milli * greatest(0, floor(
+        extract(epoch FROM held_to - greatest(held_from, $2)) * 1000)) / 1000))::numeric, 0)::text AS ms
       FROM holdings WHERE tenant = $1 AND held_to > $2),
     queued AS (
       SELECT coalesce(sum(commit_ms), 0)::text AS ms FROM jobs
       WHERE tenant = $1 AND phase <> 'finished' AND phase IN ('accepted', 'held', 'waiting')),
     live AS (
-      SELECT j.job_id, j.commit_ms, j.commit_rolling, h.cards, h.held_from, h.held_to
+      SELECT j.job_id, j.commit_ms, j.commit_rolling, h.cards, h.held_from, h.held_to, h.share_milli
       FROM jobs j LEFT JOIN holdings h ON h.job_id = j.job_id AND h.attempt = j.attempts
       WHERE j.tenant = $1 AND j.phase <> 'finished' AND j.phase NOT IN ('accepted', 'held', 'waiting'))
     SELECT ended.ms AS ended_ms, queued.ms AS queued_ms, live.*
     FROM ended CROSS JOIN queued LEFT JOIN live ON true ORDER BY live.job_id
+"""
+_BIND_IMAGE = """
+    INSERT INTO images (tenant, reference, code_commit, dataset_name, dataset_version, job_id, bound_at)
+    VALUES ($1, $2, $3, $4, $5, $6, $7)
+    ON CONFLICT (tenant, reference) DO UPDATE SET code_commit = coalesce(images.code_commit, excluded.code_commit),
+      dataset_name = coalesce(images.dataset_name, excluded.dataset_name),
+      dataset_version = coalesce(images.dataset_version, excluded.dataset_version)
 """
 _PROGRESS = """
     WITH locked AS (SELECT job_id FROM jobs WHERE job_id = ANY($1::text[]) ORDER BY job_id FOR UPDATE)
@@ -92,11 +103,12 @@ _SAVED = """
 
 @dataclass(frozen=True)
 class Stored:
-    """A job with what only its row keeps: the digest of the submitted body and the trace of its life."""
+    """A job with what only its row keeps: the digest of the submitted body, the trace of its life, what it commits."""
 
     job: Job
     body_sha256: str
     trace: str | None
+    commit_ms: int
 
 
 async def load_job(conn: Connection, job_id: str) -> Stored | None:
@@ -107,7 +119,7 @@ async def load_job(conn: Connection, job_id: str) -> Stored | None:
 
 def to_stored(row: Row) -> Stored:
     """A row of `jobs`."""
-    return Stored(to_job(row), str(row["body_sha256"]), row["trace"])
+    return Stored(to_job(row), str(row["body_sha256"]), row["trace"], row["commit_ms"])
 
 
 def to_job(row: Row) -> Job:
@@ -131,6 +143,9 @@ def to_job(row: Row) -> Job:
         not_before=row["not_before"],
         progress_step=row["progress_step"],
         avoid=tuple(row["avoid"]),
+        damaged=row["damaged"],
+        preempted_at=row["preempted_at"],
+        leaving_for=row["leaving_for"],
     )
 
 
@@ -158,13 +173,16 @@ async def save_job(conn: Connection, stored: Stored, limits: Limits) -> None:
         job.not_before,
         wake_at(job, limits),
         job.progress_step,
-        quota.commit_ms(spec),
+        stored.commit_ms,
         quota.is_rolling(spec),
         stored.trace,
         job.submitted_at,
         job.updated_at,
         list(job.avoid),
         job.priority_changed_at,
+        job.damaged,
+        job.preempted_at,
+        job.leaving_for,
     )
 
 
@@ -241,6 +259,22 @@ async def expire_intents(conn: Connection, now: datetime) -> None:
     await conn.execute("DELETE FROM intents WHERE updated_at < $1", now - timedelta(seconds=INTENT_KEEP_S))
 
 
+async def image_bound(conn: Connection, tenant: str, reference: str) -> Bound | None:
+    """What an image reference of the tenant stands for, if a job has used it."""
+    row = await conn.fetchrow("SELECT * FROM images WHERE tenant = $1 AND reference = $2", tenant, reference)
+    if row is None:
+        return None
+    name, version = row["dataset_name"], row["dataset_version"]
+    return Bound(row["job_id"], row["code_commit"], None if name is None else DatasetRef(name=name, version=version))
+
+
+async def bind_image(conn: Connection, spec: JobSpec, image: Image, now: datetime) -> None:
+    """Keep what the reference stands for; what an earlier job has said stays."""
+    dataset = image.dataset
+    said = (image.commit, dataset and dataset.name, dataset and dataset.version)
+    await conn.execute(_BIND_IMAGE, spec.tenant, image.reference, *said, spec.job_id, now)
+
+
 async def load_standing(conn: Connection, tenant: str, now: datetime) -> quota.Standing:
     """What counts against the tenant's GPU-hours."""
     rows = await conn.fetch(_STANDING, tenant, quota.month_start(now))
@@ -251,7 +285,7 @@ async def load_standing(conn: Connection, tenant: str, now: datetime) -> quota.S
         known = live.get(row["job_id"], quota.Commitment(row["commit_ms"], row["commit_rolling"]))
         holdings = known.holdings
         if row["held_from"] is not None:
-            holdings = (*holdings, quota.Holding(row["cards"], row["held_from"], row["held_to"]))
+            holdings = (*holdings, quota.Holding(row["cards"], row["held_from"], row["held_to"], row["share_milli"]))
         live[row["job_id"]] = quota.Commitment(known.commit_ms, known.rolling, holdings)
     return quota.Standing(int(rows[0]["ended_ms"]), int(rows[0]["queued_ms"]), tuple(live.values()))
 

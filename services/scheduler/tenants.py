@@ -6,16 +6,17 @@ A file that is wrong stops the start; a wrong change later is logged and the las
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
-from contracts.base import Name, Priority
+from contracts.base import Label, Name, Priority
 from libs.kit.logs import get_logger
 from libs.kit.yamldir import Signature, explain, signature
 from services.scheduler.core.quota import Quotas, Tenant
 from services.scheduler.core.words import MS_PER_HOUR
+from services.scheduler.policies import PolicyBook
 
 MAX_GPU_HOURS = 10**12
 MAX_TENANTS = 10_000
@@ -44,6 +45,21 @@ class _QuotasFile(BaseModel):
     cards: Annotated[int, Field(ge=0, le=10**9)]
     concurrent_jobs: Annotated[int, Field(ge=0, le=10**9)]
     top_priority: Annotated[Priority, Field(strict=False)]
+    guarantee_cards: Annotated[int, Field(ge=0, le=10**9)] = 0
+    borrow_cards: Annotated[int, Field(ge=0, le=10**9)] | None = None
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.guarantee_cards > self.cards:
+            msg = f"guarantee_cards is {self.guarantee_cards}, more than the {self.cards} cards at a time"
+            raise ValueError(msg)
+        return self
+
+    @property
+    def limit(self) -> int:
+        """Cards at a time: the guarantee and what may be borrowed, if that is limited."""
+        borrowed = self.cards if self.borrow_cards is None else self.guarantee_cards + self.borrow_cards
+        return min(self.cards, borrowed)
 
 
 class _TenantFile(BaseModel):
@@ -52,6 +68,11 @@ class _TenantFile(BaseModel):
     tenant: Name
     version: Annotated[int, Field(ge=1)]
     quotas: _QuotasFile
+    suspended: bool = False
+    weight: Annotated[float, Field(gt=0, le=10**6, strict=False)] = 1.0
+    cohort: Name | None = None
+    pools: Annotated[list[Name], Field(max_length=1000)] = []
+    images: Annotated[list[Label], Field(max_length=10_000)] | None = None
 
 
 def read_tenants(folder: Path) -> dict[str, Tenant]:
@@ -92,8 +113,28 @@ def _read(path: Path) -> Tenant:
             cards=quotas.cards,
             concurrent_jobs=quotas.concurrent_jobs,
             top_priority=quotas.top_priority,
+            guarantee=quotas.guarantee_cards,
+            limit=quotas.limit,
         ),
+        suspended=parsed.suspended,
+        weight=parsed.weight,
+        cohort=parsed.cohort,
+        pools=tuple(sorted(set(parsed.pools))),
+        images=None if parsed.images is None else tuple(parsed.images),
     )
+
+
+def check(book: "TenantBook", policies: PolicyBook) -> None:
+    """Whether what tenant files name is in the policy file. Raises TenantFileError."""
+    known = policies.rules.pools
+    for name, tenant in book.tenants.items():
+        for pool in tenant.pools:
+            if pool not in known:
+                msg = (
+                    f"{book.folder}: tenant {name}: field pools names {pool!r}, which the policy file has not: it has "
+                    f"{', '.join(known) or 'none'}"
+                )
+                raise TenantFileError(msg)
 
 
 @dataclass

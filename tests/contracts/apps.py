@@ -56,7 +56,7 @@ def _metering(_: Path) -> App[Any]:
 
 
 def _scheduler(_: Path) -> App[Any]:
-    return build_scheduler(SchedulerSettings(pg_dsn=DSN), PgLedger(NOTHING, registry.SCHEDULER), NOTHING)
+    return build_scheduler(SchedulerSettings(pg_dsn=DSN), PgLedger(NOTHING, registry.SCHEDULER), NOTHING, NOTHING)
 
 
 def _transfer(_: Path) -> App[Any]:

@@ -18,13 +18,15 @@ from libs.kit.clock import SystemClock
 from libs.kit.ids import new_id
 from services.scheduler import allotments, store
 from services.scheduler.core.admission import admit
+from services.scheduler.core.arrays import Placement
 from services.scheduler.core.jobs import decide
 from services.scheduler.core.model import Intent, Job, Limits, NodeLost, Seat
-from services.scheduler.core.placement import Placement
 from services.scheduler.core.quota import commit_ms, counted_ms
 from services.scheduler.cycle import Cycle, StaleError, commit_placement
+from services.scheduler.desk import Desk
 from services.scheduler.effects import CardTakenError, carry_out
 from services.scheduler.handlers import Scheduler
+from services.scheduler.policies import PolicyBook
 from services.scheduler.store import Stored
 from services.scheduler.tenants import TenantBook
 from tests.scheduler.harness import spec, write_tenants
@@ -45,6 +47,10 @@ async def pool(database: str) -> AsyncIterator[Pool]:
 @pytest.fixture
 def ledger(pool: Pool) -> PgLedger:
     return PgLedger(pool, "scheduler")
+
+
+def desk(ledger: PgLedger, tenants: Path, limits: Limits = LIMITS) -> Desk:
+    return Desk(ledger.transaction, TenantBook.read(tenants), PolicyBook(), limits, SystemClock())
 
 
 async def know(ledger: PgLedger, name: str, version: int, state: NodePhase = NodePhase.READY) -> None:
@@ -69,7 +75,7 @@ async def know(ledger: PgLedger, name: str, version: int, state: NodePhase = Nod
 async def submit(ledger: PgLedger, job: JobSpec) -> Job:
     decision = admit(job, Intent(), NOW, LIMITS)
     async with ledger.transaction() as tx:
-        stored = Stored(decision.job, "0", None)
+        stored = Stored(decision.job, "0", None, commit_ms(job))
         await carry_out(tx, stored, decision, actor="test", limits=LIMITS, new=True)
     return decision.job
 
@@ -135,7 +141,7 @@ async def test_two_placements_never_exceed_the_slots_of_a_node(ledger: PgLedger,
             await commit_placement(tx, placement(second, "n", cards=()), NOW, limits)
     assert await phase(ledger, second) is JobPhase.ACCEPTED
     write_tenants(tmp_path / "t")
-    await Cycle(ledger.transaction, TenantBook.read(tmp_path / "t"), limits, SystemClock(), cycle_s=1).once()
+    await Cycle(desk(ledger, tmp_path / "t", limits), cycle_s=1).once()
     async with ledger.transaction() as tx:
         stored = await store.load_job(tx.conn, second.spec.job_id)
     assert stored is not None
@@ -156,7 +162,7 @@ async def placed(ledger: PgLedger) -> Job:
 async def test_a_claim_and_a_state_of_its_node_do_not_wait_for_each_other(ledger: PgLedger) -> None:
     """Both lock the node before the job; in different orders PostgreSQL would have to end one of them."""
     job = await placed(ledger)
-    scheduler = Scheduler(TenantBook(Path()), LIMITS, SystemClock())
+    scheduler = Scheduler(Desk(ledger.transaction, TenantBook(Path()), PolicyBook(), LIMITS, SystemClock()))
     request = ClaimRequest(
         job_id=job.spec.job_id,
         tenant=job.spec.tenant,
@@ -242,7 +248,7 @@ async def test_the_cycle_places_what_fits_in_one_round_and_says_why_the_rest_sta
 ) -> None:
     folder = tmp_path_factory.mktemp("tenants") / "t"
     write_tenants(folder)
-    cycle = Cycle(ledger.transaction, TenantBook.read(folder), LIMITS, SystemClock(), cycle_s=1)
+    cycle = Cycle(desk(ledger, folder), cycle_s=1)
     await know(ledger, "n", 1)
     jobs = [await submit(ledger, spec(resources={"cards": 1})) for _ in range(3)]
     await cycle.once()

@@ -1,16 +1,18 @@
 """Admission: whether a submission becomes a job.
 
-In: the body, the tenant's file and standing, and the shapes of all known nodes, lost ones
-included. Out: a reason to refuse, or the new job with the transitions it makes at once (a cancel or a hold may have
-come before it).
+In: the body, the tenant's file and standing, the shapes of all known nodes, lost ones included, the windows and what
+its image stands for. Out: a reason to refuse, or the new job with the transitions it makes at once (a cancel or a hold
+may have come before it).
 """
 
 from dataclasses import dataclass, replace
 from datetime import datetime
 
 from contracts.base import INT64_MAX, Reason, Tier
-from contracts.jobs import JobKind, JobPhase, JobSpec, Resources
-from services.scheduler.core import quota, words
+from contracts.jobs import CARD_MILLI, JobKind, JobPhase, JobSpec, Resources
+from services.scheduler.core import images, quota, words
+from services.scheduler.core.demands import TIERS, host_memory_bytes
+from services.scheduler.core.images import Bound
 from services.scheduler.core.jobs import decide
 from services.scheduler.core.model import Cancel, Decision, Hold, Intent, Job, Limits, Publish, Reprioritize
 from services.scheduler.core.quota import Standing, Tenant
@@ -20,15 +22,6 @@ MAX_SEATS_BYTES = 384 * 1024  # a reply holds 512 KiB
 MAX_OFFERS_BYTES = 64 * 1024 * 1024  # one transaction writes them all
 SEAT_BYTES = 128
 CARD_BYTES = 4
-
-# Where each kind may run, best first (FEATURES row S2).
-TIERS: dict[JobKind, tuple[Tier, ...]] = {
-    JobKind.TRAINING: (Tier.CENTRAL,),
-    JobKind.FINE_TUNING: (Tier.CENTRAL,),
-    JobKind.INFERENCE: (Tier.REMOTE, Tier.SHARED, Tier.CENTRAL),
-    JobKind.PREPROCESSING: (Tier.REMOTE, Tier.SHARED),
-    JobKind.BATCH: (Tier.REMOTE, Tier.SHARED),
-}
 
 
 @dataclass(frozen=True)
@@ -42,49 +35,69 @@ class CardGroup:
 
 @dataclass(frozen=True)
 class NodeShape:
-    """What a node has when nothing runs on it."""
+    """What a node has when nothing runs on it: `limit_cards` may work at once, and `link_mbps` may be used, if told."""
 
     tier: Tier
     cpu_milli: int
     memory_bytes: int
     cards: tuple[CardGroup, ...]
+    pool: str | None = None
+    limit_cards: int | None = None
+    link_mbps: int | None = None
 
     def fitting_cards(self, asked: Resources) -> int:
         """The most cards of one model that suit the member."""
         counts: dict[str, int] = {}
         for group in self.cards:
-            if suits(group.model, asked.accelerator) and group.memory_bytes >= asked.memory_per_card_bytes:
+            if suits(group, asked):
                 counts[group.model] = counts.get(group.model, 0) + group.count
         return max(counts.values(), default=0)
 
 
-def suits(model: str, accelerator: str | None) -> bool:
-    """Whether a card's model is the one asked for; case does not matter."""
-    return accelerator is None or model.casefold() == accelerator.casefold()
+@dataclass(frozen=True)
+class Terms:
+    """What a submission is held against beside its tenant: known nodes, windows, and what its image stands for."""
+
+    shapes: tuple[NodeShape, ...]
+    windows: frozenset[str] = frozenset()
+    image: Bound | None = None
 
 
-def host_memory_bytes(asked: Resources) -> int:
-    """Memory that a member takes on its node, huge pages included."""
-    return asked.memory_bytes + asked.huge_pages_bytes
+def suits(group: CardGroup, asked: Resources) -> bool:
+    """Whether cards are what the member asks for; the case of a model does not matter."""
+    least = max(asked.memory_per_card_bytes, asked.share_memory_bytes or 0)
+    return group.memory_bytes >= least and (not asked.models or group.model.casefold() in asked.models)
 
 
-def refusal(
-    spec: JobSpec,
-    tenant: Tenant | None,
-    shapes: tuple[NodeShape, ...],
-    standing: Standing,
-    now: datetime,
-) -> Reason | None:
+def share_milli(spec: JobSpec, shapes: tuple[NodeShape, ...]) -> int:
+    """The most of a card, in thousandths, that a member may be given: a share of memory is largest on small cards."""
+    asked = spec.resources
+    if asked.share_memory_bytes is None:
+        return asked.share_milli or CARD_MILLI
+    sizes = [group.memory_bytes for shape in shapes for group in shape.cards if suits(group, asked)]
+    return min(CARD_MILLI, max(1, -(-asked.share_memory_bytes * CARD_MILLI // min(sizes)))) if sizes else CARD_MILLI
+
+
+def refusal(spec: JobSpec, tenant: Tenant | None, terms: Terms, standing: Standing, now: datetime) -> Reason | None:
     """The first reason to refuse the submission, or None."""
     if tenant is None:
         return words.unknown_tenant(spec.tenant)
+    if tenant.suspended:
+        return words.tenant_suspended(tenant.tenant)
+    visible = tuple(shape for shape in terms.shapes if shape.pool is None or shape.pool in tenant.pools)
     return (
         _too_many_seats(spec)
         or _too_much_memory(spec)
         or _needs_checkpoint(spec)
-        or no_such_node(spec, shapes)
-        or quota.refusal(tenant, spec, standing, now)
+        or _unknown_window(spec, terms.windows)
+        or images.refusal(spec, tenant.images, terms.image)
+        or no_such_node(spec, visible)
+        or quota.refusal(tenant, spec, standing, now, share_milli(spec, visible))
     )
+
+
+def _unknown_window(spec: JobSpec, known: frozenset[str]) -> Reason | None:
+    return None if spec.window is None or spec.window in known else words.unknown_window(spec.window, known)
 
 
 def _too_many_seats(spec: JobSpec) -> Reason | None:
@@ -118,8 +131,11 @@ def no_such_node(spec: JobSpec, shapes: tuple[NodeShape, ...]) -> Reason | None:
 
 def _lacking(spec: JobSpec, shapes: tuple[NodeShape, ...]) -> Reason | None:
     asked = spec.resources
-    if not shapes or any(_holds(shape, asked) for shape in shapes):
+    if not shapes:
         return None
+    fitting = [shape for shape in shapes if _holds(shape, asked)]
+    if fitting:
+        return _beyond(spec, fitting)
     most_cards = max(shape.fitting_cards(asked) for shape in shapes)
     if most_cards < asked.cards:
         return words.no_such_node_type(
@@ -138,6 +154,19 @@ def _lacking(spec: JobSpec, shapes: tuple[NodeShape, ...]) -> Reason | None:
     return words.no_such_node_type(spec, "memory_bytes", wanted, most_memory, what)
 
 
+def _beyond(spec: JobSpec, shapes: list[NodeShape]) -> Reason | None:
+    """Why none of the nodes that have what is asked may give it: an assessed limit is in the way, not another job."""
+    asked = spec.resources
+    whole = asked.cards if asked.share_milli is None and asked.share_memory_bytes is None else min(1, asked.cards)
+    cards = [shape for shape in shapes if shape.limit_cards is None or shape.limit_cards >= whole]
+    if not cards:
+        return words.beyond_limit(spec, "cards", whole, max(shape.limit_cards or 0 for shape in shapes))
+    link = asked.link_mbps or 0
+    if all(shape.link_mbps is not None and shape.link_mbps < link for shape in cards):
+        return words.beyond_limit(spec, "link_mbps", link, max(shape.link_mbps or 0 for shape in cards))
+    return None
+
+
 def _holds(shape: NodeShape, asked: Resources) -> bool:
     return (
         shape.fitting_cards(asked) >= asked.cards
@@ -147,9 +176,11 @@ def _holds(shape: NodeShape, asked: Resources) -> bool:
 
 
 def _no_such_cards(asked: Resources, shapes: tuple[NodeShape, ...], most: int) -> str:
-    kind = f"{asked.accelerator} cards" if asked.accelerator else "cards of one model"
-    if asked.memory_per_card_bytes:
-        kind += f" with {asked.memory_per_card_bytes} bytes each"
+    stated = asked.accelerators or ([asked.accelerator] if asked.accelerator else [])
+    kind = f"{' or '.join(stated)} cards" if stated else "cards of one model"
+    least = max(asked.memory_per_card_bytes, asked.share_memory_bytes or 0)
+    if least:
+        kind += f" with {least} bytes each"
     models = sorted({group.model for shape in shapes for group in shape.cards})
     known = f"known models: {', '.join(models)}" if models else "no known node has cards"
     return f"asks {asked.cards} {kind} on one node, the largest node where it may run has {most} ({known})"

@@ -163,7 +163,7 @@ def _after_failure(job: Job, stop: Stop, now: datetime, limits: Limits) -> Job:
 
 
 def _after_loss(job: Job, stop: Stop, now: datetime, limits: Limits) -> Job:
-    counted = replace(job, losses=job.losses + 1, avoid=_nodes_at_fault(job, stop))
+    counted = replace(job, losses=job.losses + 1, avoid=_nodes_at_fault(job, stop), damaged=True)
     if counted.losses > limits.max_losses:
         return finish(counted, Outcome.FAILED, words.too_many_losses(counted.losses, limits, stop.reason))
     return _requeued(counted, stop.reason, now, limits)
@@ -191,7 +191,9 @@ def _requeued(job: Job, reason: Reason, now: datetime, limits: Limits) -> Job:
     phase = JobPhase.HELD if job.held else JobPhase.WAITING
     shown = words.on_hold("") if job.held else reason
     not_before = now + timedelta(seconds=rest_s) if rest_s else None
-    return replace(job, phase=phase, reason=shown, attempt=None, not_before=not_before, progress_step=None)
+    return replace(
+        job, phase=phase, reason=shown, attempt=None, not_before=not_before, progress_step=None, leaving_for=None
+    )
 
 
 def finish(job: Job, outcome: Outcome, reason: Reason) -> Job:

@@ -13,6 +13,7 @@ from contracts.base import Open, Priority, Reason, Tier
 from contracts.jobs import JobPhase, JobSpec, Outcome
 
 CARD = 1_000_000  # the share that is a whole card
+SHARE_PER_MILLI = 1000
 
 
 class MemberPhase(StrEnum):
@@ -47,7 +48,7 @@ class Seat:
     @property
     def share_milli(self) -> int:
         """The share as it is charged: thousandths, rounded down, at least 1."""
-        return max(1, self.share // 1000)
+        return max(1, self.share // SHARE_PER_MILLI)
 
 
 @dataclass(frozen=True)
@@ -117,7 +118,9 @@ class Attempt:
 class Job:
     """A job as the scheduler keeps it; `version` grows by one with every published transition.
 
-    `avoid` names nodes that lost its last attempt: the placer takes others where it can.
+    `avoid` names nodes that lost its last attempt: the plan takes others where it can. A `damaged` job lost its place
+    to a fault of the fleet, or gave it up to move, and has the first claim on what replaces it. `leaving_for` is the
+    job for which its attempt was preempted at `preempted_at`.
     """
 
     spec: JobSpec
@@ -138,6 +141,9 @@ class Job:
     not_before: datetime | None = None
     progress_step: int | None = None
     avoid: tuple[str, ...] = ()
+    damaged: bool = False
+    preempted_at: datetime | None = None
+    leaving_for: str | None = None
 
     @property
     def finished(self) -> bool:
@@ -209,9 +215,11 @@ class Reprioritize:
 
 @dataclass(frozen=True)
 class Preempt:
-    """Its cards are wanted by more urgent work."""
+    """Its attempt is to leave, with grace for a checkpoint: for `for_job`, if any. `first`: it has the next claim."""
 
     reason: Reason
+    for_job: str | None = None
+    first: bool = False
 
 
 @dataclass(frozen=True)

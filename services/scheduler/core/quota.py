@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from contracts.base import Priority, Reason
-from contracts.jobs import JobKind, JobSpec
+from contracts.jobs import CARD_MILLI, JobKind, JobSpec
 from services.scheduler.core import words
 
 DAY_S = 24 * 3600
@@ -18,12 +18,22 @@ RANK = {Priority.ONLINE: 0, Priority.NORMAL: 1, Priority.BATCH: 2}
 
 @dataclass(frozen=True)
 class Quotas:
-    """What a tenant may have. `gpu_ms_month` is in card-milliseconds per UTC month."""
+    """What a tenant may have. `gpu_ms_month` is in card-milliseconds per UTC month.
+
+    Of `cards` at a time `guarantee` are its own whenever it wants them; it holds at most `limit`, with what it borrows.
+    """
 
     gpu_ms_month: int
     cards: int
     concurrent_jobs: int
     top_priority: Priority
+    guarantee: int = 0
+    limit: int | None = None
+
+    @property
+    def most_cards(self) -> int:
+        """Cards at a time, borrowed ones included."""
+        return self.cards if self.limit is None else self.limit
 
 
 @dataclass(frozen=True)
@@ -33,6 +43,11 @@ class Tenant:
     tenant: str
     version: int
     quotas: Quotas
+    suspended: bool = False
+    weight: float = 1.0
+    cohort: str | None = None
+    pools: tuple[str, ...] = ()
+    images: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -42,6 +57,7 @@ class Holding:
     cards: int
     held_from: datetime
     held_to: datetime | None = None
+    share_milli: int = CARD_MILLI
 
 
 @dataclass(frozen=True)
@@ -62,13 +78,17 @@ class Standing:
     live: tuple[Commitment, ...] = ()
 
 
-def commit_ms(spec: JobSpec) -> int:
-    """The card-milliseconds that one attempt of the job may use; an inference job commits one day ahead."""
+def commit_ms(spec: JobSpec, share_milli: int | None = None) -> int:
+    """The card-milliseconds that one attempt of the job may use; an inference job commits one day ahead.
+
+    `share_milli` is the share of a card that it takes at most, where it is stated in bytes.
+    """
+    share_milli = share_milli or spec.resources.share_milli
     longest_s = spec.max_runtime_s
     if spec.kind is JobKind.INFERENCE:
         longest_s = min(DAY_S, longest_s or DAY_S)
     assert longest_s is not None
-    return spec.total_cards * longest_s * 1000
+    return spec.total_cards * longest_s * (share_milli or CARD_MILLI)
 
 
 def is_rolling(spec: JobSpec) -> bool:
@@ -85,17 +105,22 @@ def held_ms(holding: Holding, since: datetime, now: datetime) -> int:
     """Card-milliseconds of a holding between `since` and `now`."""
     begin = max(holding.held_from, since)
     end = min(holding.held_to or now, now)
-    return holding.cards * max(0, (end - begin) // MS)
+    return holding.cards * holding.share_milli * max(0, (end - begin) // MS) // CARD_MILLI
+
+
+def used_ms(standing: Standing, now: datetime) -> int:
+    """Used this month, by what has ended and what is held."""
+    held = (holding for commitment in standing.live for holding in commitment.holdings if holding.held_to is None)
+    return standing.ended_ms + sum(held_ms(holding, month_start(now), now) for holding in held)
 
 
 def counted_ms(standing: Standing, now: datetime) -> int:
     """Used this month, plus all that is committed."""
-    total = standing.ended_ms + standing.queued_ms
+    total = used_ms(standing, now) + standing.queued_ms
     for commitment in standing.live:
-        of_month = (held_ms(h, month_start(now), now) for h in commitment.holdings if h.held_to is None)
         of_attempt = sum(held_ms(h, h.held_from, now) for h in commitment.holdings)
         remaining = commitment.commit_ms if commitment.rolling else max(0, commitment.commit_ms - of_attempt)
-        total += sum(of_month) + remaining
+        total += remaining
     return total
 
 
@@ -105,17 +130,25 @@ def above_top(tenant: Tenant, priority: Priority) -> Reason | None:
     return words.priority_not_allowed(tenant.tenant, priority, top) if RANK[priority] < RANK[top] else None
 
 
-def refusal(tenant: Tenant, spec: JobSpec, standing: Standing, now: datetime) -> Reason | None:
-    """Why the tenant may not submit this job at all, or None. What fits but not now is left to the placer."""
+def refusal(
+    tenant: Tenant, spec: JobSpec, standing: Standing, now: datetime, share_milli: int | None = None
+) -> Reason | None:
+    """Why the tenant may not submit this job at all, or None. What fits but not now is left to the plan.
+
+    `share_milli` is the most of a card that each of its cards may count.
+    """
     quotas = tenant.quotas
     above = above_top(tenant, spec.effective_priority)
     if above is not None:
         return above
     if quotas.concurrent_jobs < 1:
         return words.never_fits(tenant.tenant, "jobs", 1, quotas.concurrent_jobs)
-    if spec.total_cards > quotas.cards:
-        return words.never_fits(tenant.tenant, "cards", spec.total_cards, quotas.cards)
-    asked = commit_ms(spec)
+    cards = -(-spec.total_cards * (share_milli or CARD_MILLI) // CARD_MILLI)
+    if cards > quotas.cards:
+        return words.never_fits(tenant.tenant, "cards", cards, quotas.cards)
+    if cards > quotas.most_cards:
+        return words.exceeds_largest_quota(tenant.tenant, cards, quotas.most_cards)
+    asked = commit_ms(spec, share_milli)
     counted = counted_ms(standing, now)
     if asked and counted + asked > quotas.gpu_ms_month:
         return words.gpu_hours_exceeded(tenant.tenant, counted, asked, quotas.gpu_ms_month)

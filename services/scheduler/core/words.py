@@ -1,5 +1,7 @@
 """Every reason the scheduler gives, in words and in figures: the thing, the value, the remedy."""
 
+from collections.abc import Iterable
+from datetime import datetime
 from decimal import Decimal
 
 from contracts.attempts import ExitCause
@@ -125,6 +127,43 @@ def never_fits(tenant: str, resource: str, asked: int, allowed: int) -> Reason:
     return reason(ReasonCode.QUOTA_EXCEEDED, text, resource, used=0, asked=asked, allowed=allowed)
 
 
+def exceeds_largest_quota(tenant: str, asked: int, allowed: int) -> Reason:
+    """More cards at a time than the tenant may hold with all that it could borrow."""
+    text = f"tenant {tenant} asks {asked} cards at a time and may never hold more than {allowed}: ask for at most that"
+    return reason(ReasonCode.EXCEEDS_LARGEST_QUOTA, text, "cards", used=0, asked=asked, allowed=allowed)
+
+
+def beyond_limit(spec: JobSpec, resource: str, asked: int, allowed: int) -> Reason:
+    """More than the assessed limit of any node that has what it asks."""
+    text = (
+        f"job {spec.name} asks {asked} {_plain(resource)} on one node, those that could hold it are assessed to take "
+        f"{allowed} at most: ask for less a member, or for other nodes"
+    )
+    return reason(ReasonCode.BEYOND_LIMIT, text, resource, asked=asked, allowed=allowed)
+
+
+def image_not_listed(tenant: str, reference: str | None) -> Reason:
+    """The tenant's file lists what may run."""
+    what = "names no image" if reference is None else f"names image {reference}"
+    text = f"the job {what}, tenant {tenant} may run listed images only: use one that its file lists"
+    return reason(ReasonCode.IMAGE_NOT_ALLOWED, text, "image")
+
+
+def image_bound(reference: str, field: str, bound: str | None, asked: str | None, job_id: str) -> Reason:
+    """The reference stands for something else."""
+    text = (
+        f"image {reference} stands for {field} {bound or '(none)'} since job {job_id}, this job says "
+        f"{asked or '(none)'}: build a new image under a new tag"
+    )
+    return reason(ReasonCode.IMAGE_NOT_ALLOWED, text, "image")
+
+
+def image_for_other_dataset(reference: str, image: str, asked: str) -> Reason:
+    """Image and job name two datasets."""
+    text = f"image {reference} was built for dataset {image}, the job reads {asked}: name the same version in both"
+    return reason(ReasonCode.IMAGE_NOT_ALLOWED, text, "dataset")
+
+
 # ---- waiting ---------------------------------------------------------------------------------------------------------
 
 
@@ -140,6 +179,24 @@ def waiting_for_dataset(tenant: str, dataset: str) -> Reason:
     """Its dataset version is not staged."""
     text = f"dataset {dataset} of tenant {tenant} is not staged yet: request its transfer, or wait for it to complete"
     return reason(ReasonCode.WAITING_FOR_DATASET, text, "dataset")
+
+
+def waiting_for_window(name: str, opens: datetime | None) -> Reason:
+    """Outside of its hours."""
+    when = "which never opens: correct the policy file" if opens is None else f"which opens at {opens:%Y-%m-%dT%H:%MZ}"
+    return reason(ReasonCode.WAITING_FOR_WINDOW, f"waits for window {name}, {when}", "window")
+
+
+def unknown_window(name: str, known: Iterable[str]) -> Reason:
+    """No window of that name."""
+    there = ", ".join(sorted(known)) or "none"
+    text = f"window {name} is not in the policy file (it has {there}): name one of these, or add it there"
+    return reason(ReasonCode.UNKNOWN_WINDOW, text, "window")
+
+
+def tenant_suspended(tenant: str) -> Reason:
+    """Its file says so."""
+    return reason(ReasonCode.TENANT_SUSPENDED, f"tenant {tenant} is suspended: ask an operator")
 
 
 def on_hold(why: str) -> Reason:
@@ -202,6 +259,12 @@ def missing(member: MemberRun, grace_s: float) -> Reason:
     """The node came back without it."""
     text = f"node {member.seat.node} came back without member {member.index}, and no exit was heard for {grace_s:g} s"
     return reason(ReasonCode.NODE_LOST, text)
+
+
+def draining(node: str, why: str) -> Reason:
+    """An operator empties the node."""
+    tail = f" ({why})" if why else ""
+    return reason(ReasonCode.NODE_DRAINING, f"node {node} is being emptied{tail}: the job goes on elsewhere")
 
 
 def silent(node: str) -> Reason:

@@ -1,15 +1,12 @@
-"""Jobs, fleets and queues for tests, with everything but the point of the test filled in."""
+"""Jobs for tests, with everything but the point of the test filled in."""
 
-from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import numpy as np
-
 from contracts.attempts import ExitCause
 from contracts.base import Tier
-from contracts.jobs import JobKind, JobSpec
-from services.scheduler.core.admission import TIERS, admit
+from contracts.jobs import JobSpec
+from services.scheduler.core.admission import admit
 from services.scheduler.core.attempts import claim
 from services.scheduler.core.jobs import decide
 from services.scheduler.core.model import (
@@ -26,8 +23,6 @@ from services.scheduler.core.model import (
     Started,
     StopMember,
 )
-from services.scheduler.core.placement import ANY_MODEL, UNKNOWN_MODEL, Fleet, Queue, Tenants
-from services.scheduler.core.placement import TIERS as TIER_CODES
 
 NOW = datetime(2026, 3, 14, 12, 0, tzinfo=UTC)
 LIMITS = Limits(max_losses=3, reconcile_grace_s=30)
@@ -121,139 +116,3 @@ def rerun(job: Job) -> Job:
     job = step(job, Place(seats())).job
     job = claim(job, claim_of(job), later(11), LIMITS)[0].job
     return step(job, Started(job.attempts, 0, "central-1"), at=12).job
-
-
-# ---- arrays ----------------------------------------------------------------------------------------------------------
-
-
-def ints(values: Sequence[int]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    return np.array(values, dtype=np.int64)
-
-
-class Node:
-    """A node for `fleet`: `cards` are models; `used` card indexes are taken."""
-
-    def __init__(
-        self,
-        name: str,
-        tier: Tier,
-        cards: Sequence[str] = (),
-        *,
-        used: Sequence[int] = (),
-        ready: bool = True,
-        cpu_milli: int = 8000,
-        memory_bytes: int = 64 * GB,
-        card_bytes: int = 40 * GB,
-        used_slots: int = 0,
-    ) -> None:
-        self.name = name
-        self.tier = tier
-        self.used_slots = used_slots
-        self.cards = cards
-        self.used = used
-        self.ready = ready
-        self.cpu_milli = cpu_milli
-        self.memory_bytes = memory_bytes
-        self.card_bytes = card_bytes
-
-
-def fleet(*nodes: Node, node_slots: int = 64) -> Fleet:
-    ordered = sorted(nodes, key=lambda node: node.name)
-    models = tuple(sorted({model.casefold() for node in ordered for model in node.cards}))
-    cards = [
-        (position, index, models.index(model.casefold()), node.card_bytes, index not in node.used)
-        for position, node in enumerate(ordered)
-        for index, model in enumerate(node.cards)
-    ]
-    table = np.array(cards, dtype=np.int64).reshape(len(cards), 5)
-    return Fleet(
-        nodes=tuple(node.name for node in ordered),
-        versions=ints([1] * len(ordered)),
-        tier=ints([TIER_CODES.index(node.tier) for node in ordered]),
-        ready=np.array([node.ready for node in ordered], dtype=np.bool_),
-        cpu_milli=ints([node.cpu_milli for node in ordered]),
-        memory_bytes=ints([node.memory_bytes for node in ordered]),
-        free_cpu_milli=ints([node.cpu_milli for node in ordered]),
-        free_memory_bytes=ints([node.memory_bytes for node in ordered]),
-        node_slots=node_slots,
-        free_slots=ints([node_slots - node.used_slots for node in ordered]),
-        models=models,
-        card_node=table[:, 0],
-        card_index=table[:, 1],
-        card_model=table[:, 2],
-        card_memory_bytes=table[:, 3],
-        card_free=table[:, 4].astype(np.bool_),
-    )
-
-
-class Ask:
-    """A waiting job for `queue`."""
-
-    def __init__(  # noqa: PLR0913 - all but the first have defaults
-        self,
-        name: str,
-        kind: JobKind = JobKind.TRAINING,
-        *,
-        cards: int = 1,
-        members: int = 1,
-        accelerator: str | None = None,
-        rank: int = 1,
-        submitted_us: int = 0,
-        cpu_milli: int = 0,
-        memory_bytes: int = 0,
-        card_bytes: int = 0,
-        tenant: int = 0,
-        dataset: str | None = None,
-        avoid: tuple[str, ...] = (),
-    ) -> None:
-        self.name = name
-        self.kind = kind
-        self.cards = cards
-        self.members = members
-        self.accelerator = accelerator
-        self.rank = rank
-        self.submitted_us = submitted_us
-        self.cpu_milli = cpu_milli
-        self.memory_bytes = memory_bytes
-        self.card_bytes = card_bytes
-        self.tenant = tenant
-        self.dataset = dataset
-        self.avoid = avoid
-
-
-def queue(there: Fleet, *asks: Ask) -> Queue:
-    def model(accelerator: str | None) -> int:
-        if accelerator is None:
-            return ANY_MODEL
-        folded = accelerator.casefold()
-        return there.models.index(folded) if folded in there.models else UNKNOWN_MODEL
-
-    return Queue(
-        job_ids=tuple(ask.name for ask in asks),
-        versions=ints([1] * len(asks)),
-        tenant=ints([ask.tenant for ask in asks]),
-        tiers=tuple(TIERS[ask.kind] for ask in asks),
-        rank=ints([ask.rank for ask in asks]),
-        submitted_us=ints([ask.submitted_us for ask in asks]),
-        members=ints([ask.members for ask in asks]),
-        cards=ints([ask.cards for ask in asks]),
-        model=ints([model(ask.accelerator) for ask in asks]),
-        card_memory_bytes=ints([ask.card_bytes for ask in asks]),
-        cpu_milli=ints([ask.cpu_milli for ask in asks]),
-        memory_bytes=ints([ask.memory_bytes for ask in asks]),
-        accelerator=tuple(ask.accelerator for ask in asks),
-        dataset=tuple(ask.dataset for ask in asks),
-        avoid=tuple(ask.avoid for ask in asks),
-    )
-
-
-def tenants(*, cards: int = 1000, jobs: int = 1000, used_cards: int = 0, used_jobs: int = 0) -> Tenants:
-    """acme, alone."""
-    return Tenants(
-        names=("acme",),
-        known=np.array([True]),
-        quota_cards=ints([cards]),
-        quota_jobs=ints([jobs]),
-        used_cards=ints([used_cards]),
-        used_jobs=ints([used_jobs]),
-    )

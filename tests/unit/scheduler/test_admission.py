@@ -1,10 +1,14 @@
 """What becomes a job and what does not."""
 
+from dataclasses import replace
+
 import pytest
 
 from contracts.base import INT64_MAX, Priority, Reason, ReasonCode, Tier
-from services.scheduler.core.admission import CardGroup, NodeShape, no_such_node, refusal
-from services.scheduler.core.quota import Quotas, Standing, Tenant
+from contracts.jobs import DatasetRef
+from services.scheduler.core.admission import CardGroup, NodeShape, Terms, no_such_node, refusal, share_milli
+from services.scheduler.core.images import Bound
+from services.scheduler.core.quota import Quotas, Standing, Tenant, commit_ms
 from tests.unit.scheduler.builders import GB, NOW, spec
 
 ACME = Tenant("acme", 1, Quotas(10**12, 64, 10, Priority.ONLINE))
@@ -17,11 +21,11 @@ def code(reason: Reason | None) -> str | None:
 
 
 def test_a_good_job_is_taken() -> None:
-    assert refusal(spec(), ACME, (CENTRAL, REMOTE), Standing(), NOW) is None
+    assert refusal(spec(), ACME, Terms((CENTRAL, REMOTE)), Standing(), NOW) is None
 
 
 def test_an_unknown_tenant() -> None:
-    assert code(refusal(spec(), None, (), Standing(), NOW)) is ReasonCode.UNKNOWN_TENANT
+    assert code(refusal(spec(), None, Terms(()), Standing(), NOW)) is ReasonCode.UNKNOWN_TENANT
 
 
 @pytest.mark.parametrize(
@@ -35,7 +39,7 @@ def test_an_unknown_tenant() -> None:
     ],
 )
 def test_long_training_must_be_able_to_resume(changes: dict[str, object], wanted: ReasonCode | None) -> None:
-    assert code(refusal(spec(**changes), ACME, (CENTRAL, REMOTE), Standing(), NOW)) is wanted
+    assert code(refusal(spec(**changes), ACME, Terms((CENTRAL, REMOTE)), Standing(), NOW)) is wanted
 
 
 @pytest.mark.parametrize(
@@ -48,7 +52,7 @@ def test_a_gang_whose_offers_no_transaction_should_write_is_refused(
     """Each member's offer lists all members: 3,000 of them are more than 1 GB, whatever cards they ask for."""
     tenant = Tenant("acme", 1, Quotas(10**15, 10**6, 10, Priority.ONLINE))
     big = NodeShape(Tier.CENTRAL, 32_000, 256 * GB, (CardGroup("H100", 80 * GB, 8),))
-    reason = refusal(spec(members=members, resources={"cards": cards}), tenant, (big,), Standing(), NOW)
+    reason = refusal(spec(members=members, resources={"cards": cards}), tenant, Terms((big,)), Standing(), NOW)
     assert (None if reason is None else reason.resource) == resource
 
 
@@ -56,12 +60,12 @@ def test_a_gang_whose_offers_no_transaction_should_write_is_refused(
 def test_memory_that_no_figure_holds_is_refused_before_any_node_is_known(shapes: tuple[NodeShape, ...]) -> None:
     """Each quantity fits its field; their sum would not fit the placer's arrays and end every cycle."""
     job = spec(resources={"memory_bytes": INT64_MAX, "huge_pages_bytes": 1})
-    reason = refusal(job, ACME, shapes, Standing(), NOW)
+    reason = refusal(job, ACME, Terms(shapes), Standing(), NOW)
     assert code(reason) is ReasonCode.INVALID
     assert reason is not None
     assert (reason.resource, reason.allowed) == ("memory_bytes", INT64_MAX)
     job = spec(resources={"memory_bytes": INT64_MAX - 1, "huge_pages_bytes": 1})
-    assert refusal(job, ACME, (), Standing(), NOW) is None
+    assert refusal(job, ACME, Terms(()), Standing(), NOW) is None
 
 
 @pytest.mark.parametrize(
@@ -111,6 +115,117 @@ def test_before_any_node_of_its_tiers_is_known_the_others_tell_what_exists() -> 
 def test_a_gang_whose_list_of_members_would_not_fit_a_message() -> None:
     huge = Tenant("acme", 1, Quotas(10**18, 10**9, 10, Priority.ONLINE))
     fits = spec(members=640, resources={"cards": 8}, max_runtime_s=60)
-    assert refusal(fits, huge, (), Standing(), NOW) is None
-    reason = refusal(spec(members=4096, resources={"cards": 64}, max_runtime_s=60), huge, (), Standing(), NOW)
+    assert refusal(fits, huge, Terms(()), Standing(), NOW) is None
+    reason = refusal(spec(members=4096, resources={"cards": 64}, max_runtime_s=60), huge, Terms(()), Standing(), NOW)
     assert code(reason) is ReasonCode.INVALID
+
+
+# ---- what came later: windows, images, pools, limits, shares ---------------------------------------------------------
+
+
+def test_a_window_that_nobody_has_defined() -> None:
+    terms = Terms((CENTRAL,), frozenset({"nights"}))
+    assert refusal(spec(window="nights"), ACME, terms, Standing(), NOW) is None
+    reason = refusal(spec(window="noon"), ACME, terms, Standing(), NOW)
+    assert code(reason) is ReasonCode.UNKNOWN_WINDOW
+    assert reason is not None
+    assert "window noon is not in the policy file (it has nights)" in reason.message
+
+
+@pytest.mark.parametrize(
+    ("listed", "reference", "taken"),
+    [
+        (None, None, True),
+        (None, "registry.example/any:1", True),
+        (("registry.example/vision/*",), "registry.example/vision/train:1", True),
+        (("registry.example/vision/*",), "registry.example/other/train:1", False),
+        (("registry.example/vision/*",), None, False),
+        ((), "registry.example/vision/train:1", False),
+    ],
+)
+def test_a_tenant_with_a_list_of_images_runs_no_other(
+    listed: tuple[str, ...] | None, reference: str | None, *, taken: bool
+) -> None:
+    image = None if reference is None else {"reference": reference}
+    tenant = replace(ACME, images=listed)
+    reason = refusal(spec(image=image), tenant, Terms(()), Standing(), NOW)
+    assert code(reason) == (None if taken else ReasonCode.IMAGE_NOT_ALLOWED)
+
+
+@pytest.mark.parametrize(
+    ("image", "said"),
+    [
+        ({}, None),
+        ({"commit": "0d6c2cf7", "dataset": {"name": "digits", "version": "1"}}, None),
+        ({"commit": "ffffffff"}, "stands for commit 0d6c2cf7 since job j, this job says ffffffff"),
+        ({"dataset": {"name": "digits", "version": "2"}}, "stands for dataset digits version 1 since job j"),
+    ],
+)
+def test_a_tag_stands_for_one_commit_and_one_dataset_version(image: dict[str, object], said: str | None) -> None:
+    bound = Bound("j", "0d6c2cf7", DatasetRef(name="digits", version="1"))
+    job = spec(image={"reference": "registry.example/train:1", **image})
+    reason = refusal(job, ACME, Terms((), image=bound), Standing(), NOW)
+    assert said is None if reason is None else said is not None and said in reason.message
+
+
+def test_an_image_made_for_another_dataset_than_the_job_reads() -> None:
+    image = {"reference": "registry.example/train:1", "dataset": {"name": "digits", "version": "1"}}
+    job = spec(image=image, dataset={"name": "digits", "version": "2"})
+    assert code(refusal(job, ACME, Terms(()), Standing(), NOW)) is ReasonCode.IMAGE_NOT_ALLOWED
+
+
+def test_nodes_of_other_tenants_pools_do_not_exist_for_a_tenant() -> None:
+    pooled = replace(CENTRAL, pool="vision")
+    small = replace(CENTRAL, cards=(CardGroup("H100", 80 * GB, 1),))
+    assert code(refusal(spec(), ACME, Terms((pooled, small)), Standing(), NOW)) is ReasonCode.NO_SUCH_NODE_TYPE
+    vision = replace(ACME, pools=("vision",))
+    assert refusal(spec(), vision, Terms((pooled, small)), Standing(), NOW) is None
+
+
+@pytest.mark.parametrize(
+    ("resources", "resource"),
+    [
+        ({"cards": 1}, None),
+        ({"cards": 2}, "cards"),
+        ({"cards": 1, "link_mbps": 700}, None),
+        ({"cards": 1, "link_mbps": 701}, "link_mbps"),
+    ],
+)
+def test_work_beyond_the_assessed_limit_of_remote_nodes_is_refused(
+    resources: dict[str, object], resource: str | None
+) -> None:
+    limited = NodeShape(Tier.REMOTE, 8000, 64 * GB, (CardGroup("T4", 16 * GB, 4),), limit_cards=1, link_mbps=700)
+    reason = refusal(spec(kind="batch", resources=resources), ACME, Terms((limited,)), Standing(), NOW)
+    assert code(reason) == (ReasonCode.BEYOND_LIMIT if resource else None)
+    assert reason is None or reason.resource == resource
+
+
+def test_a_suspended_tenant_submits_nothing() -> None:
+    reason = refusal(spec(), replace(ACME, suspended=True), Terms(()), Standing(), NOW)
+    assert code(reason) is ReasonCode.TENANT_SUSPENDED
+
+
+def test_more_cards_than_guarantee_and_borrowing_together_are_refused_by_that_name() -> None:
+    tenant = Tenant("acme", 1, Quotas(10**12, 64, 10, Priority.ONLINE, guarantee=4, limit=6))
+    assert refusal(spec(members=3), tenant, Terms(()), Standing(), NOW) is None
+    reason = refusal(spec(members=4), tenant, Terms(()), Standing(), NOW)
+    assert code(reason) is ReasonCode.EXCEEDS_LARGEST_QUOTA
+    assert reason is not None
+    assert (reason.asked, reason.allowed) == (8, 6)
+
+
+@pytest.mark.parametrize(
+    ("resources", "milli"),
+    [
+        ({"cards": 2}, 1000),
+        ({"cards": 1, "share_milli": 250}, 250),
+        ({"cards": 1, "share_memory_bytes": 4 * GB}, 250),
+        ({"cards": 1, "share_memory_bytes": 4 * GB, "accelerator": "H100"}, 50),
+        ({"cards": 1, "share_memory_bytes": 1}, 1),
+    ],
+)
+def test_a_share_counts_as_it_may_be_charged_at_most(resources: dict[str, object], milli: int) -> None:
+    shapes = (CENTRAL, NodeShape(Tier.CENTRAL, 8000, 64 * GB, (CardGroup("T4", 16 * GB, 1),)))
+    job = spec(resources=resources, max_runtime_s=100)
+    assert share_milli(job, shapes) == milli
+    assert commit_ms(job, milli) == job.resources.cards * 100 * milli

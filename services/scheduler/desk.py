@@ -1,0 +1,103 @@
+"""What the cycle and those who answer share: the memory, the rules in force, and one plan at a time.
+
+A plan is made in a thread of its own from arrays that nobody changes meanwhile; the loop goes on serving. What was
+decided last stays on the board, for whoever asks why.
+"""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from libs.bus import Tx
+from libs.db import Connection
+from libs.kit.clock import Clock
+from services.scheduler.core.arrays import Plan, Reservation, Stay
+from services.scheduler.core.decide import decide
+from services.scheduler.core.model import Limits
+from services.scheduler.core.packing import Memo
+from services.scheduler.memory.rows import JobRow, micros
+from services.scheduler.policies import PolicyBook
+from services.scheduler.snapshot import Scenery, Snapshot
+from services.scheduler.tenants import TenantBook
+
+Transaction = Callable[[], AbstractAsyncContextManager[Tx[Connection]]]
+
+
+@dataclass(frozen=True)
+class Board:
+    """A plan as others may read it: who stays, by job and in the order of turns, and what is kept for whom."""
+
+    as_of: datetime
+    plan: Plan
+    stays: dict[str, Stay]
+    positions: dict[str, int]
+    reservations: dict[str, Reservation]
+
+    @classmethod
+    def of(cls, plan: Plan, as_of: datetime) -> "Board":
+        """The board of a plan."""
+        return cls(
+            as_of=as_of,
+            plan=plan,
+            stays={stay.job_id: stay for stay in plan.stays},
+            positions={stay.job_id: number for number, stay in enumerate(plan.stays, start=1)},
+            reservations={kept.job_id: kept for kept in plan.reservations},
+        )
+
+
+@dataclass
+class Desk:
+    """One for each process; what is on it is true while this process leads."""
+
+    transaction: Transaction
+    book: TenantBook
+    policies: PolicyBook
+    limits: Limits
+    clock: Clock
+    snapshot: Snapshot = field(default_factory=Snapshot)
+    board: Board | None = None
+    _memo: Memo = field(default_factory=Memo)
+    _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    def clear(self) -> None:
+        """Forget everything: what is remembered may not be what is true."""
+        self.snapshot, self.board, self._memo = Snapshot(), None, Memo()
+        self._lock = asyncio.Lock()
+
+    async def look(self) -> bool:
+        """Take in what has changed since; True when a plan might come out otherwise."""
+        async with self._lock, self.transaction() as tx:
+            return await self.snapshot.refresh(tx.conn, self.clock.now(), self.policies.rules.policy.half_life_s)
+
+    async def plan(self) -> Plan:
+        """What to do now."""
+        async with self._lock:
+            now = self.clock.now()
+            plan = await self._decide(self._scenery(now), now)
+            self.board = Board.of(plan, now)
+            return plan
+
+    async def what_if(self, job: JobRow) -> Board:
+        """What would be decided if the job were waiting; nothing of it is kept."""
+        async with self._lock:
+            now = self.clock.now()
+            return Board.of(await self._decide(self._scenery(now, job), now), now)
+
+    def _scenery(self, now: datetime, extra: JobRow | None = None) -> Scenery:
+        rules, slots = self.policies.rules, self.limits.node_slots
+        return self.snapshot.scenery(self.book.tenants, rules, slots, now, extra)
+
+    async def _decide(self, scene: Scenery, now: datetime) -> Plan:
+        return await asyncio.to_thread(
+            decide,
+            scene.fleet,
+            scene.queue,
+            scene.running,
+            scene.tenants,
+            self.snapshot.mix,
+            self.policies.rules.policy,
+            micros(now),
+            memo=self._memo,
+        )
