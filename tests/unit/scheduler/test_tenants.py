@@ -30,6 +30,29 @@ def test_hours_are_exact(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("more", "limit"),
+    [
+        ("", 8),
+        ("  guarantee_cards: 2\n", 8),
+        ("  guarantee_cards: 2\n  borrow_cards: 3\n", 5),
+        ("  borrow_cards: 9\n", 8),
+    ],
+)
+def test_what_may_be_borrowed_bounds_what_is_held(tmp_path: Path, more: str, limit: int) -> None:
+    (tmp_path / "acme.yaml").write_text(GOOD + more)
+    quotas = read_tenants(tmp_path)["acme"].quotas
+    assert (quotas.cards, quotas.most_cards) == (8, limit)
+
+
+def test_what_a_file_may_say_beside_its_quotas(tmp_path: Path) -> None:
+    more = "suspended: true\nweight: 2\ncohort: research\npools: [b, a]\nimages: [registry.example/*]\n"
+    (tmp_path / "acme.yaml").write_text(GOOD + more)
+    acme = read_tenants(tmp_path)["acme"]
+    assert (acme.suspended, acme.weight, acme.cohort, acme.pools) == (True, 2.0, "research", ("a", "b"))
+    assert acme.images == ("registry.example/*",)
+
+
+@pytest.mark.parametrize(
     ("old", "new", "said"),
     [
         ("cards: 8", "cards: -1", "field quotas.cards is -1"),
@@ -42,6 +65,12 @@ def test_hours_are_exact(tmp_path: Path) -> None:
         ("tenant: acme", "tenant: ACME", "field tenant is 'ACME'"),
         ("version: 3", "version: 0", "field version is 0"),
         ("tenant: acme", "tenant: [", "not readable as YAML"),
+        ("cards: 8", "cards: 8\n  guarantee_cards: 9", "guarantee_cards is 9, more than the 8 cards"),
+        ("cards: 8", "cards: 8\n  borrow_cards: -1", "field quotas.borrow_cards is -1"),
+        ("version: 3", "version: 3\nweight: 0", "field weight is 0"),
+        ("version: 3", "version: 3\ncohort: Research", "field cohort is 'Research'"),
+        ("version: 3", "version: 3\nsuspended: later", "field suspended is 'later'"),
+        ("version: 3", "version: 3\nimages: [1]", "field images.0 is 1"),
     ],
 )
 def test_a_wrong_file_is_refused_by_file_field_and_value(tmp_path: Path, old: str, new: str, said: str) -> None:

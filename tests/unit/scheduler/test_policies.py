@@ -1,0 +1,103 @@
+"""The policy file: what it may say, and what is said of a wrong one."""
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from services.scheduler.core.policy import DEFAULT, OverLimit
+from services.scheduler.policies import PolicyBook, PolicyFileError, Rules, read_rules
+from services.scheduler.tenants import TenantBook, TenantFileError, check
+
+GOOD = """\
+version: 2
+windows:
+  nights:
+    - {days: [mon, fri], from: 22:00, to: 06:00}
+    - {from: "12:30", to: "24:00"}
+pools:
+  vision: {nodes: [central-*, spare-1]}
+  rest: {nodes: ["*"]}
+cohorts:
+  all: {ceiling_cards: 64}
+  research: {parent: all}
+plan:
+  half_life_s: 86400
+  hold_share: 1
+  over_limit: drain
+"""
+
+
+def write(folder: Path, text: str) -> Path:
+    path = folder / "policy.yaml"
+    path.write_text(text)
+    return path
+
+
+def test_without_a_file_everything_has_a_default() -> None:
+    assert read_rules(None) == Rules()
+    assert Rules().policy == DEFAULT
+
+
+def test_the_whole_file(tmp_path: Path) -> None:
+    rules = read_rules(write(tmp_path, GOOD))
+    assert rules.version == 2
+    first, second = rules.windows["nights"].spans
+    assert (sorted(first.days), first.begin, first.end) == ([0, 4], 22 * 60, 6 * 60)
+    assert (len(second.days), second.begin, second.end) == (7, 12 * 60 + 30, 24 * 60)
+    assert rules.pools_of(["central-1", "remote-1", "spare-1"]) == {
+        "central-1": "vision",
+        "spare-1": "vision",
+        "remote-1": "rest",
+    }
+    assert (rules.cohorts["research"].parent, rules.cohorts["all"].ceiling_cards) == ("all", 64)
+    assert rules.policy == replace(DEFAULT, half_life_s=86400, hold_share=1.0, over_limit=OverLimit.DRAIN)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("version: 2", "version: 0", "field version is 0"),
+        ("[mon, fri]", "[mon, holiday]", "holiday"),
+        ("from: 22:00", "from: 25:00", "'25:00'"),
+        ("to: 06:00", "to: dawn", "'dawn'"),
+        ("[central-*, spare-1]", "[]", "field pools.vision.nodes is []"),
+        ("parent: all", "parent: none", "field cohorts.research.parent is 'none'"),
+        ("{ceiling_cards: 64}", "{parent: research}", "makes a circle (all -> research -> all)"),
+        ("half_life_s: 86400", "half_life_s: -1", "field plan.half_life_s is -1"),
+        ("half_life_s: 86400", "half_lives: 1", "field plan.half_lives is 1"),
+        ("over_limit: drain", "over_limit: ignore", "field plan.over_limit is 'ignore'"),
+        ("windows:", "windows: [", "not readable as YAML"),
+    ],
+)
+def test_a_wrong_file_is_refused_by_file_field_and_value(tmp_path: Path, old: str, new: str, said: str) -> None:
+    path = write(tmp_path, GOOD.replace(old, new))
+    with pytest.raises(PolicyFileError) as caught:
+        read_rules(path)
+    assert str(path) in str(caught.value)
+    assert said in str(caught.value)
+
+
+def test_a_wrong_change_keeps_what_was_and_a_good_one_is_taken(tmp_path: Path) -> None:
+    path = write(tmp_path, GOOD)
+    book = PolicyBook.read(path)
+    assert not book.refresh()
+    write(tmp_path, GOOD.replace("version: 2", "version: many"))
+    os.utime(path, ns=(1, 1))
+    assert not book.refresh()
+    assert book.rules.version == 2
+    write(tmp_path, GOOD.replace("version: 2", "version: 3"))
+    os.utime(path, ns=(2, 2))
+    assert book.refresh()
+    assert book.rules.version == 3
+
+
+def test_a_pool_that_a_tenant_names_must_be_there(tmp_path: Path) -> None:
+    (tmp_path / "acme.yaml").write_text(
+        "tenant: acme\nversion: 1\npools: [vision, lost]\nquotas: {gpu_hours_month: 1, cards: 1, concurrent_jobs: 1, "
+        "top_priority: normal}\n"
+    )
+    book = TenantBook.read(tmp_path)
+    with pytest.raises(TenantFileError, match=r"tenant acme: field pools names 'lost'.*it has vision, rest"):
+        check(book, PolicyBook.read(write(tmp_path.parent, GOOD)))
