@@ -66,6 +66,10 @@ compose-test *ARGS:
 bench NAME *ARGS:
     python -m tests.bench {{ NAME }} {{ ARGS }}
 
+# simulate: `just sim --seeds 1-200`, small worlds with many faults, or `just sim --nodes 10000 --jobs 1000000`
+sim *ARGS:
+    python -m tests.sim {{ ARGS }}
+
 # write contracts/schemas, contracts/asyncapi, docs/flows.md and deploy/compose's accounts anew from the registry
 contracts:
     python -m contracts.generate

@@ -37,7 +37,6 @@ from tests.sim.names import incarnation, job_name
 from tests.sim.settings import Times
 from tests.sim.truth import Truth
 
-KEEP_MS = 900 * SECOND
 MIB = 1024 * 1024
 
 
@@ -201,7 +200,6 @@ class Agent:
         if start != self.starts:
             return
         self.loop.after(self._times.heartbeat_s * SECOND, self._beat, start)
-        self.loop.at(self.machine.deadline_ms - SECOND, self.machine.lapse)
         if self.stopped_until_ms is not None or self.machine.cut_until is not None or not self.bus.up:
             return
         faults, about = self.bus.faults, f"heartbeat of {self.node} at {self.loop.now_ms}"
@@ -281,7 +279,7 @@ class Agent:
         if after.phase is Phase.EXITED:
             self.live.pop(key, None)
             self._listed = None
-            self.loop.after(KEEP_MS, self._drop, key)
+            self.loop.after(self._times.keep_s * SECOND, self._drop, key)
         elif key not in self.live:
             self.live[key] = None
             self._listed = None

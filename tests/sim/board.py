@@ -9,9 +9,8 @@ import numpy as np
 from contracts.jobs import JobKind, JobSpec, Resources
 from contracts.nodes import NodePhase, NodeState
 from services.scheduler.core import quota
-from services.scheduler.core.admission import TIERS as TIERS_OF
-from services.scheduler.core.admission import host_memory_bytes
 from services.scheduler.core.arrays import ANYONE, CARD, NEVER, TIERS, Demand, Fleet, Ints, Queue, Running, Tenants
+from services.scheduler.core.demands import demand_of, host_memory_bytes, longest_us
 from services.scheduler.core.model import Job, MemberRun
 
 SHAPES_KNOWN = 10_000
@@ -22,23 +21,6 @@ def us_of(moment: datetime) -> int:
     """Microseconds since 1970, as the arrays have them."""
     delta = moment - _EPOCH
     return (delta.days * 86_400 + delta.seconds) * 1_000_000 + delta.microseconds
-
-
-def demand_of(spec: JobSpec) -> Demand:
-    """What a job asks, as the plan sees it."""
-    asked = spec.resources
-    return Demand(
-        tiers=TIERS_OF[spec.kind],
-        members=spec.members,
-        cards=asked.cards,
-        share=CARD if asked.share_milli is None else asked.share_milli * 1000,
-        share_memory_bytes=asked.share_memory_bytes or 0,
-        models=asked.models,
-        card_memory_bytes=asked.memory_per_card_bytes,
-        cpu_milli=asked.cpu_milli,
-        memory_bytes=host_memory_bytes(asked),
-        link_mbps=asked.link_mbps or 0,
-    )
 
 
 @dataclass(frozen=True)
@@ -112,20 +94,17 @@ class Board:
         """A job has a new attempt."""
         assert job.attempt is not None
         self._fresh()
-        longest_s = job.spec.max_runtime_s
+        longest = longest_us(job.spec)
         placed_us = us_of(job.attempt.placed_at)
         self._used_jobs[self._positions[job.spec.tenant]] += 1
         self._live[job.spec.job_id] = Live(
             tenant=self._positions[job.spec.tenant],
             rank=quota.RANK[job.spec.effective_priority],
             placed_us=placed_us,
-            ends_us=NEVER if longest_s is None else placed_us + longest_s * 1_000_000,
+            ends_us=NEVER if longest == NEVER else placed_us + longest,
             preemptible=job.spec.effective_preemptible,
             shape=self.shape(job.spec),
-            members=tuple(
-                (member.index, self._node_at[member.seat.node], self._cards_of(member))
-                for member in job.attempt.members
-            ),
+            members=tuple(map(self._seat, job.attempt.members)),
             saved_us=placed_us,
         )
 
@@ -159,8 +138,10 @@ class Board:
         for card in seat.cards:
             fleet.card_free[self._card_at[seat.node, card]] -= sign * seat.share
 
-    def _cards_of(self, member: MemberRun) -> tuple[int, ...]:
-        return tuple(self._card_at[member.seat.node, card] for card in member.seat.cards)
+    def _seat(self, member: MemberRun) -> tuple[int, int, tuple[int, ...]]:
+        """Index in the gang, place of its node, places of its cards."""
+        seat = member.seat
+        return member.index, self._node_at[seat.node], tuple(self._card_at[seat.node, card] for card in seat.cards)
 
     def shape(self, spec: JobSpec) -> int:
         """The number of the shape that a job asks."""
@@ -195,6 +176,9 @@ class Board:
             for spec, member in self._held.values():
                 self._used[self._positions[spec.tenant]] -= len(member.seat.cards) * member.seat.share
                 self._count(spec, member, 1)
+            for job_id, live in self._live.items():
+                seated = [self._held[job_id, index][1] for index, _, _ in live.members]
+                self._live[job_id] = replace(live, members=tuple(map(self._seat, seated)))
         return self._fleet
 
     def _build(self) -> Fleet:
@@ -250,14 +234,13 @@ class Board:
             for place, job in enumerate(jobs)
             if job.avoid
         }
-        longest = [NEVER if spec.max_runtime_s is None else spec.max_runtime_s * 1_000_000 for spec in specs]
         return Queue(
             job_ids=tuple(spec.job_id for spec in specs),
             versions=ints([job.version for job in jobs]),
             tenant=ints([self._positions[spec.tenant] for spec in specs]),
             rank=ints([quota.RANK[spec.effective_priority] for spec in specs]),
             submitted_us=ints([us_of(job.submitted_at) for job in jobs]),
-            longest_us=ints(longest),
+            longest_us=ints([longest_us(spec) for spec in specs]),
             shape=ints(shapes),
             gate=np.full(len(jobs), -1, dtype=np.int64),
             damaged=np.array([bool(job.avoid) for job in jobs], dtype=np.bool_),
@@ -297,8 +280,8 @@ class Board:
         return Tenants(
             names=self.names,
             known=np.ones(size, dtype=np.bool_),
-            guarantee=ints([entry.cards * CARD for entry in quotas]),
-            limit=ints([entry.cards * CARD for entry in quotas]),
+            guarantee=ints([entry.guarantee * CARD for entry in quotas]),
+            limit=ints([entry.most_cards * CARD for entry in quotas]),
             quota_jobs=ints([entry.concurrent_jobs for entry in quotas]),
             used=self._used.copy(),
             used_jobs=self._used_jobs.copy(),

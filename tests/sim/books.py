@@ -18,17 +18,18 @@ _QUEUED = frozenset({JobPhase.ACCEPTED, JobPhase.HELD, JobPhase.WAITING})
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """Cards of one member, from its claim until its end is known; `share` in millionths of each card."""
+    """Cards of one member, from its claim until its end is known; `share_milli` of each card."""
 
     tenant: str
     cards: int
-    share: int
+    share_milli: int
     from_ms: int
     to_ms: int | None = None
 
     def card_ms(self, now_ms: int) -> int:
-        """Milliseconds times cards, whatever the share."""
-        return self.cards * ((now_ms if self.to_ms is None else self.to_ms) - self.from_ms)
+        """Milliseconds times cards at their share."""
+        lasted_ms = (now_ms if self.to_ms is None else self.to_ms) - self.from_ms
+        return self.cards * self.share_milli * lasted_ms // 1000
 
 
 class Books:
@@ -47,7 +48,7 @@ class Books:
 
     def charge(self, tx: Tx, job: Job, attempt: int, member: MemberRun, now_ms: int) -> None:
         """From now on the member's cards count as used."""
-        held = Held(job.spec.tenant, len(member.seat.cards), member.seat.share, now_ms)
+        held = Held(job.spec.tenant, len(member.seat.cards), member.seat.share_milli, now_ms)
         tx.put(self.held, (job.spec.job_id, attempt, member.index), held)
 
     def free(self, tx: Tx, job: Job, attempt: int, member: MemberRun, now_ms: int) -> int:
@@ -56,7 +57,7 @@ class Books:
         held = self.held.get(key)
         if held is None or held.to_ms is not None:
             return 0
-        ended = Held(held.tenant, held.cards, held.share, held.from_ms, now_ms)
+        ended = Held(held.tenant, held.cards, held.share_milli, held.from_ms, now_ms)
         tx.put(self.held, key, ended)
         tx.put(self.ended_ms, held.tenant, self.ended_ms[held.tenant] + ended.card_ms(now_ms))
         return now_ms - held.from_ms
@@ -88,7 +89,9 @@ class Books:
     def _commitment(self, job: Job) -> quota.Commitment:
         keys = [(job.spec.job_id, job.attempts, member) for member in range(job.spec.members)]
         holdings = [
-            quota.Holding(held.cards, at(held.from_ms), None if held.to_ms is None else at(held.to_ms))
+            quota.Holding(
+                held.cards, at(held.from_ms), None if held.to_ms is None else at(held.to_ms), held.share_milli
+            )
             for held in (self.held.get(key) for key in keys)
             if held is not None
         ]
@@ -100,7 +103,7 @@ class Books:
         for member in range(MAX_MEMBERS):
             held = self.held.get((job_id, attempt, member))
             if held is not None and held.to_ms is not None:
-                found += held.cards * (held.to_ms - held.from_ms) * max(1, held.share // 1000) // 1000
+                found += held.card_ms(held.to_ms)
         return found
 
     def forget(self, job: Job) -> None:

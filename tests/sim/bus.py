@@ -15,6 +15,7 @@ from tests.sim.story import Story
 
 ACK_WAIT_MS = 30 * SECOND
 NAK_MS = 2 * SECOND
+MOST_DELIVERIES = 60
 LATENCY_MS = 3
 LATE_MS = (500, 90 * SECOND)
 
@@ -112,16 +113,17 @@ class Bus:
         """Hand a message to a durable, after what the seed does to it."""
         rates, about = self.faults.rates, f"{mail.about} to {consumer.name}{which}"
         mail.copies += 1
+        wrong = self.faults.pick(about, ("late", rates.delay), ("dropped", rates.drop), ("twice", rates.duplicate))
         pause_ms = LATENCY_MS
-        if self.faults.hits("late", rates.delay, about):
+        if wrong == "late":
             pause_ms = self.faults.amount(f"late {about}", *LATE_MS)
-        if self.faults.hits("dropped", rates.drop, about):
-            pause_ms += ACK_WAIT_MS
-        self.loop.after(pause_ms, self._deliver, mail, consumer, about, 1)
-        if self.faults.hits("twice", rates.duplicate, about):
+        elif wrong == "dropped":
+            pause_ms = ACK_WAIT_MS
+        elif wrong == "twice":
             mail.copies += 1
             again_ms = self.faults.amount(f"twice {about}", 1, 60 * SECOND)
             self.loop.after(pause_ms + again_ms, self._deliver, mail, consumer, f"{about}, second copy", 1)
+        self.loop.after(pause_ms, self._deliver, mail, consumer, about, 1)
 
     def _deliver(self, mail: Mail, consumer: Consumer, about: str, count: int) -> None:
         back_ms = consumer.back_ms() if self.up else self.loop.now_ms + SECOND
@@ -130,7 +132,7 @@ class Bus:
             return
         self.delivered += 1
         attempt = about if count == 1 else f"{about}, delivery {count}"
-        if not consumer.take(mail, attempt):
+        if not consumer.take(mail, attempt) and count < MOST_DELIVERIES:
             self.loop.after(NAK_MS * min(count, 8), self._deliver, mail, consumer, about, count + 1)
         elif self.faults.hits("acknowledgement lost", self.faults.rates.ack_lost, attempt):
             self.loop.after(ACK_WAIT_MS, self._deliver, mail, consumer, about, count + 1)

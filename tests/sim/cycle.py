@@ -8,10 +8,10 @@ from time import process_time
 from contracts.nodes import NodePhase
 from services.scheduler.core.arrays import Placement, Plan, Preemption, Stay
 from services.scheduler.core.decide import decide
-from services.scheduler.core.model import Place, Preempt, Tick, Wait
+from services.scheduler.core.demands import demand_of
+from services.scheduler.core.model import Job, Place, Preempt, Tick, Wait
 from services.scheduler.core.packing import Memo, Mix
 from services.scheduler.core.policy import Policy
-from tests.sim.board import demand_of
 from tests.sim.ledger import GivenUpError
 from tests.sim.loop import SECOND
 from tests.sim.names import job_name
@@ -25,7 +25,7 @@ LEARN = 1000
 class Cycle:
     """Plans every `cycle_s` when something has changed; `gone` hears of jobs that are dropped."""
 
-    def __init__(self, scheduler: Scheduler, times: Times, gone: Callable[[str], None]) -> None:
+    def __init__(self, scheduler: Scheduler, times: Times, gone: Callable[[Job], bool]) -> None:
         self.plans = 0
         self.placed = 0
         self.stale = 0

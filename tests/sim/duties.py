@@ -80,7 +80,7 @@ class Duties:
         if owed is Duty.CLAIM:
             self._claim(start, key, row.phase, 1)
             return
-        pause_ms = self._agent.bus.faults.amount(f"fetch {key} by {start}", 200, 3 * SECOND)
+        pause_ms = self._agent.bus.faults.amount(f"fetch {_name(key)} by {start}", 200, 6 * SECOND)
         self._later(pause_ms, start, self._restore, start, key, 1)
 
     def _later(self, pause_ms: int, start: int, act: Callable[..., None], *arguments: Any) -> None:

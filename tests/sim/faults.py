@@ -68,6 +68,21 @@ class Faults:
         self.fired[name] = None
         return True
 
+    def pick(self, about: str, *choices: tuple[str, float]) -> str | None:
+        """The one of several faults, each with its rate, that happens to `about`; mostly none."""
+        if self.calm:
+            return None
+        place = draw(self.seed, about)
+        for kind, rate in choices:
+            if place < rate:
+                name = f"{kind}: {about}"
+                if not self.allows(name):
+                    return None
+                self.fired[name] = None
+                return kind
+            place -= rate
+        return None
+
     def allows(self, name: str) -> bool:
         """Whether an ingredient of this name is part of the run."""
         return self._kept is None or name in self._kept

@@ -26,7 +26,7 @@ from services.inventory.core.model import (
 )
 from tests.sim.bus import Bus, Mail
 from tests.sim.ledger import Service, Tx
-from tests.sim.loop import SECOND, T0, at
+from tests.sim.loop import SECOND, T0, at, ms_of
 from tests.sim.settings import BREAKER, Cores, Times
 from tests.sim.truth import Truth
 
@@ -116,7 +116,7 @@ class Inventory(Service):
         match effect:
             case Admit():
                 assert not effect.dispossessed, "cards of this world stay on their nodes"
-                self._write(tx, effect.node, effect.facts, effect.event, effect.reason)
+                self._write(tx, effect.node, effect.facts, effect.event, effect.reason, mail.stored_ms)
             case Refuse(reason):
                 self.bus.story.tell(self.loop.now_ms, f"inventory refuses: {reason}", said.facts.node)
             case _:
@@ -127,11 +127,11 @@ class Inventory(Service):
         assert said.facts.node
         return {}
 
-    def _write(self, tx: Tx, node: Node, facts: NodeFacts, event: NodeEvent, reason: str) -> None:
+    def _write(self, tx: Tx, node: Node, facts: NodeFacts, event: NodeEvent, reason: str, at_ms: int) -> None:
         old = self.rows.get(node.name)
         version = 1 if old is None else old.version + 1
         same = old is not None and (old.node.phase, old.node.incarnation) == (node.phase, node.incarnation)
-        since_ms = old.since_ms if same and old is not None else self.loop.now_ms
+        since_ms = old.since_ms if same and old is not None else at_ms
         row = Row(node, facts, version, reason, since_ms)
         tx.put(self.rows, node.name, row)
         tx.then(partial(self._truth.node_told, node.name, version, node.phase))
@@ -196,30 +196,30 @@ class Inventory(Service):
             rules=BREAKER,
         )
         for effect in list(effects):
-            self._run(tx, effect)
+            self._run(tx, effect, ms_of(clock.tick_at))
 
-    def _run(self, tx: Tx, effect: Sight | Move | OpenBreaker | CloseBreaker) -> None:
+    def _run(self, tx: Tx, effect: Sight | Move | OpenBreaker | CloseBreaker, at_ms: int) -> None:
         match effect:
             case Sight(node):
                 tx.put(self.rows, node.name, replace(self.rows[node.name], node=node))
             case Move(node, event, _, reason):
                 if event is NodeEvent.LOST:
                     tx.then(partial(self._truth.node_lost, node.name, held=node.requeue_held))
-                self._write(tx, node, self.rows[node.name].facts, event, reason)
+                self._write(tx, node, self.rows[node.name].facts, event, reason, at_ms)
             case OpenBreaker(reason):
                 tx.put(self._breaker, OPEN, reason)
                 self.bus.story.tell(self.loop.now_ms, f"inventory: the breaker opens ({reason})", *sorted(self.rows))
             case CloseBreaker(reason):
-                self._close(tx, reason)
+                self._close(tx, reason, at_ms)
 
-    def _close(self, tx: Tx, reason: str) -> None:
+    def _close(self, tx: Tx, reason: str, at_ms: int) -> None:
         """Tell the nodes that are still lost anew, without the hold."""
         tx.drop(self._breaker, OPEN)
         for name in sorted(self.rows):
             row = self.rows[name]
             if row.node.phase is NodePhase.LOST and row.node.requeue_held:
                 freed = replace(row.node, requeue_held=False)
-                self._write(tx, freed, row.facts, NodeEvent.LOST, f"requeueing released: {reason}")
+                self._write(tx, freed, row.facts, NodeEvent.LOST, f"requeueing released: {reason}", at_ms)
 
     def _census(self, since_ms: int) -> Census:
         phases = [row.node.phase for row in self.rows.values() if counted(row.node, since_ms)]

@@ -58,9 +58,13 @@ class Tx:
 
 
 class Service:
-    """What the services have in common: one ledger, an inbox, an outbox, and times at which they are away."""
+    """What the services have in common: one ledger, an inbox, an outbox, and times at which they are away.
+
+    Messages of `unboxed` topics rely on keys of their own instead of the inbox.
+    """
 
     name = "service"
+    unboxed: frozenset[str] = frozenset()
 
     def __init__(self, bus: Bus, *, inbox: bool = True) -> None:
         self.bus = bus
@@ -98,7 +102,7 @@ class Service:
             return True
         try:
             with self.transaction() as tx:
-                if self._keeps_inbox:
+                if self._keeps_inbox and mail.topic not in self.unboxed:
                     tx.put(self.inbox, mail.id, None)
                 self._handlers[mail.topic](tx, mail)
                 self.may_fail(attempt)

@@ -75,6 +75,7 @@ class Machine:
         self.epoch = 0
         self.lapsed_ms: int | None = None
         self.procs: dict[AttemptKey, Proc] = {}
+        self._watched = False
 
     @property
     def wall(self) -> datetime:
@@ -96,7 +97,18 @@ class Machine:
             self.epoch += 1
             self.lapsed_ms = self.deadline_ms or None
         self.deadline_ms = deadline_ms
+        if not self._watched:
+            self._watched = True
+            self.loop.at(deadline_ms - LEAD_MS, self._watch)
         return anew
+
+    def _watch(self) -> None:
+        """The shims look at the deadline of the lease: it has moved on, or it is there."""
+        self._watched = self.loop.now_ms < self.deadline_ms - LEAD_MS
+        if self._watched:
+            self.loop.at(self.deadline_ms - LEAD_MS, self._watch)
+        else:
+            self.lapse()
 
     def lease_end(self, epoch: int) -> int | None:
         """When the lease of that number ran out or runs out, None where that is not known."""

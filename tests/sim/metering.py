@@ -37,6 +37,7 @@ class Metering(Service):
     """Owns samples."""
 
     name = "metering"
+    unboxed = frozenset({"usage.measured"})
 
     def __init__(self, bus: Bus, truth: Truth, cores: Cores) -> None:
         super().__init__(bus, inbox=cores.inbox)

@@ -1,5 +1,8 @@
 """Ids that the contracts accept and people can read."""
 
+from functools import lru_cache
+
+KNOWN = 100_000
 _PREFIX = "01890000-0000-7000-8000-"
 _STARTS = "00000000-0000-7000-8000-"
 
@@ -14,6 +17,7 @@ def job_number(id_: str) -> int:
     return int(id_[-12:], 16)
 
 
+@lru_cache(KNOWN)
 def job_name(id_: str) -> str:
     """What a story calls the job."""
     return f"job {job_number(id_)}"

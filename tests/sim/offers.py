@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from contracts.jobs import JobSpec, Member
 from contracts.work import WorkRun
-from services.scheduler.core.admission import host_memory_bytes
+from services.scheduler.core.demands import host_memory_bytes
 from services.scheduler.core.model import CARD, Attempt, Job, MemberRun
 
 

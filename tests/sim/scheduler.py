@@ -13,7 +13,7 @@ from contracts.nodes import NodePhase, NodeState
 from contracts.requests import ClaimReply, ClaimRequest
 from contracts.work import WorkStop
 from services.scheduler.core import quota
-from services.scheduler.core.admission import CardGroup, NodeShape
+from services.scheduler.core.admission import CardGroup, NodeShape, Terms
 from services.scheduler.core.arrays import CARD
 from services.scheduler.core.model import (
     Allocate,
@@ -49,7 +49,6 @@ from tests.sim.offers import Used, members_of, work_run
 from tests.sim.settings import Cores, Times
 from tests.sim.truth import Truth
 
-KEEP_MS = 900 * SECOND
 Run = tuple[str, int, int]
 
 
@@ -70,6 +69,7 @@ class Scheduler(Service):
         self.board = Board(tenants, times.node_slots)
         self.books = books
         self.limits = times.limits
+        self._keep_ms = times.keep_s * SECOND
         self.cores = cores
         self.truth = truth
         self._tenants = tenants
@@ -83,7 +83,7 @@ class Scheduler(Service):
         self.on("jobs.cancel", self._cancel)
         self.on("jobs.hold", self._hold)
         self.on("jobs.release", self._release)
-        for event in ("graded", "suspect", "lost", "returned"):
+        for event in ("graded", "suspect", "lost", "returned", "quarantined", "released"):
             self.on(f"nodes.{event}", self._node)
         self.on("attempts.started", self._started)
         self.on("attempts.hung", self._hung)
@@ -97,7 +97,7 @@ class Scheduler(Service):
             return
         tenant = self._tenants.get(spec.tenant)
         standing = self.books.standing(spec.tenant, self.jobs)
-        reason = self.cores.refusal(spec, tenant, tuple(self._shapes), standing, self.loop.now)
+        reason = self.cores.refusal(spec, tenant, Terms(tuple(self._shapes)), standing, self.loop.now)
         tx.then(partial(self.truth.answered, mail.id, spec.job_id, accepted=reason is None))
         if reason is not None:
             tx.then(partial(self.tell, f"scheduler rejects {job_name(spec.job_id)}: {reason.message}", spec.job_id))
@@ -329,7 +329,7 @@ class Scheduler(Service):
             self._woken[job_id] = ms_of(wake)
             heapq.heappush(self._wakes, (ms_of(wake) + 1, job_id))
         if job.finished:
-            self._over.append((self.loop.now_ms + KEEP_MS, job_id))
+            self._over.append((self.loop.now_ms + self._keep_ms, job_id))
 
     def due(self) -> list[str]:
         """Jobs one of whose deadlines has passed."""
@@ -340,10 +340,10 @@ class Scheduler(Service):
             self._woken.pop(job_id, None)
         return list(found)
 
-    def forget_old(self, gone: Callable[[str], None]) -> None:
-        """Drop jobs that finished long ago."""
+    def forget_old(self, gone: Callable[[Job], bool]) -> None:
+        """Drop jobs that finished long ago, where `gone` drops them too."""
         while self._over and self._over[0][0] <= self.loop.now_ms:
             job_id = self._over.popleft()[1]
-            self.jobs.pop(job_id, None)
-            self._woken.pop(job_id, None)
-            gone(job_id)
+            if gone(self.jobs[job_id]):
+                del self.jobs[job_id]
+                self._woken.pop(job_id, None)

@@ -39,7 +39,10 @@ class Cores:
 
 @dataclass(frozen=True)
 class Times:
-    """The times of the lease and of the scheduler's patience, in seconds."""
+    """The times of the lease and of the scheduler's patience, in seconds.
+
+    `keep_s` is how long rows of what has ended are kept: longer than any copy of a message about it is on its way.
+    """
 
     heartbeat_s: int = 5
     suspect_s: int = 15
@@ -49,6 +52,7 @@ class Times:
     usage_period_s: int = 60
     reconcile_grace_s: int = 20
     node_slots: int = 64
+    keep_s: int = 900
 
     @property
     def timings(self) -> Timings:

@@ -4,18 +4,22 @@ Each method is told one thing that happened, at the commit that made it true, an
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from contracts.jobs import JobPhase
 from contracts.nodes import NodePhase
 from services.scheduler.core.arrays import CARD
 from services.scheduler.core.model import Job, MemberRun
-from tests.sim.loop import Loop
+from tests.sim.loop import Loop, ms_of
 from tests.sim.names import job_name, job_number
 from tests.sim.story import Broken
 
 Run = tuple[str, int, int]  # job, attempt, member
+
+
+def _nobody(job: Job, wait_ms: int) -> None:
+    """Nobody wants to know how long a job has waited."""
 
 
 @dataclass
@@ -50,7 +54,12 @@ class Truth:
     def __init__(self, loop: Loop) -> None:
         self.checked: Counter[str] = Counter()
         self.ended: Counter[str] = Counter()
+        self.finished = 0
         self.preemptions = 0
+        self.given = 0
+        self.given_ms = 0
+        self.waited: Callable[[Job, int], None] = _nobody
+        self._given_at = 0
         self.resumed = 0
         self.tasks: dict[Run, Task] = {}
         self.jobs: dict[str, JobFacts] = {}
@@ -63,11 +72,11 @@ class Truth:
         self._on_node: dict[str, dict[Run, None]] = {}
         self._runs: dict[str, dict[Run, None]] = {}
 
-    def hold(self, invariant: str, *about: str, true: bool, words: str = "") -> None:
+    def hold(self, invariant: str, *about: str, true: bool, words: str | Callable[[], str]) -> None:
         """Check one thing."""
         self.checked[invariant] += 1
         if not true:
-            raise Broken(invariant, words, *about)
+            raise Broken(invariant, words if isinstance(words, str) else words(), *about)
 
     # ---- jobs
 
@@ -105,8 +114,12 @@ class Truth:
             return
         seats = tuple(member.seat for member in job.attempt.members)
         if job.attempt.number == facts.attempts:
-            words = f"attempt {facts.attempts} of {name} was placed on {facts.seats}, is now on {seats}"
-            self.hold("a placement does not drift", name, true=seats == facts.seats, words=words)
+            self.hold(
+                "a placement does not drift",
+                name,
+                true=seats == facts.seats,
+                words=lambda: f"attempt {facts.attempts} of {name} was placed on {facts.seats}, is now on {seats}",
+            )
             return
         words = f"{name} has attempt {job.attempt.number} after {facts.attempts}"
         self.hold("attempts are numbered up", name, true=job.attempt.number == facts.attempts + 1, words=words)
@@ -114,6 +127,8 @@ class Truth:
         self.hold("a gang moves as one", name, true=len(seats) == job.spec.members, words=words)
         if facts.preempted == facts.attempts and facts.attempts:
             self.resumed += 1
+        if job.attempt.number == 1:
+            self.waited(job, self._loop.now_ms - ms_of(job.submitted_at))
         facts.attempts, facts.seats, facts.claimed = job.attempt.number, seats, frozenset()
 
     def _finish(self, job: Job, number: int) -> None:
@@ -122,6 +137,7 @@ class Truth:
         self._finished[number] = 1
         assert job.outcome is not None
         self.ended[job.outcome.value] += 1
+        self.finished += 1
 
     def over(self, job: Job) -> None:
         """A job has no attempt any more, or none again."""
@@ -144,6 +160,7 @@ class Truth:
         words = f"attempt {attempt} of {name} is given {seat.node} while attempt {others} still holds cards"
         self.hold("one attempt holds cards", name, true=not others, words=words)
         facts.held[member.index] = attempt
+        self._count(len(seat.cards) * seat.share)
         for card in seat.cards:
             given = self._given.get((seat.node, card), 0) + seat.share
             words = f"{given} of {CARD} millionths of card {card} of {seat.node} are given away"
@@ -155,8 +172,15 @@ class Truth:
         attempt = self.jobs[job_id].held.pop(member.index, None)
         words = f"member {member.index} of {job_name(job_id)} is freed and holds nothing"
         self.hold("cards are freed once", job_name(job_id), true=attempt is not None, words=words)
+        self._count(-len(member.seat.cards) * member.seat.share)
         for card in member.seat.cards:
             self._given[member.seat.node, card] -= member.seat.share
+
+    def _count(self, share: int) -> None:
+        """Keep how much is given away, in millionths of a card, and for how long."""
+        self.given_ms += self.given * (self._loop.now_ms - self._given_at)
+        self.given += share
+        self._given_at = self._loop.now_ms
 
     def claimed(self, job_id: str, attempt: int, member: int) -> None:
         """A member's claim was granted."""

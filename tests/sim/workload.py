@@ -14,6 +14,7 @@ from tests.sim.machine import Work
 from tests.sim.names import job_id
 
 GB = 1024**3
+SKEW_MS = 1500  # a node whose clock is further off is quarantined
 FOREVER = 1_000_000_000
 
 
@@ -64,14 +65,14 @@ def small(seed: int, *, jobs: int = 8, nodes: int = 4, storm_ms: int = 600 * SEC
         spec, work = _job(number, rng)
         works[spec.job_id] = work
         asks.extend(_asks(number, spec, work, rng, storm_ms))
-    skews = {fact.node: int(rng.integers(-40, 41)) * SECOND if rng.random() < 0.5 else 0 for fact in facts}
+    skews = {fact.node: int(rng.integers(-SKEW_MS, SKEW_MS + 1)) for fact in facts if rng.random() < 0.5}
     return Scene(facts, tenants(), tuple(asks), works, _troubles(facts, rng, storm_ms), skews)
 
 
 def tenants() -> dict[str, Tenant]:
     """Two tenants that share what there is; one may ask more than the other."""
-    wide = Quotas(gpu_ms_month=10**13, cards=64, concurrent_jobs=32, top_priority=Priority.ONLINE)
-    tight = Quotas(gpu_ms_month=6_000_000, cards=3, concurrent_jobs=2, top_priority=Priority.NORMAL)
+    wide = Quotas(gpu_ms_month=10**13, cards=64, concurrent_jobs=32, top_priority=Priority.ONLINE, guarantee=3)
+    tight = Quotas(gpu_ms_month=6_000_000, cards=4, concurrent_jobs=3, top_priority=Priority.NORMAL, guarantee=2)
     return {"acme": Tenant("acme", 1, wide), "globex": Tenant("globex", 1, tight)}
 
 
@@ -158,16 +159,16 @@ def _asks(number: int, spec: JobSpec, work: Work, rng: np.random.Generator, stor
     return asks
 
 
-_KINDS = ("agent crashes", "agent is stopped", "machine freezes", "machine loses power", "link is cut")
+KINDS = ("agent crashes", "agent is stopped", "machine freezes", "machine loses power", "link is cut")
 _SERVICES = ("scheduler", "inventory", "checkpoint", "metering")
 
 
 def _troubles(facts: tuple[NodeFacts, ...], rng: np.random.Generator, storm_ms: int) -> tuple[Trouble, ...]:
     found: list[Trouble] = []
     for fact in facts:
-        for _ in range(int(rng.integers(0, 4))):
-            kind = _KINDS[int(rng.integers(len(_KINDS)))]
-            found.append(_trouble(kind, fact.node, rng, storm_ms, (1, 4, 20, 70, 150)))
+        for _ in range(int(rng.integers(0, 6))):
+            kind = KINDS[int(rng.integers(len(KINDS)))]
+            found.append(_trouble(kind, fact.node, rng, storm_ms, (1, 4, 20, 70, 100, 150)))
     found.extend(
         _trouble("service is away", _SERVICES[int(rng.integers(4))], rng, storm_ms, (1, 5, 20, 60))
         for _ in range(int(rng.integers(0, 4)))

@@ -3,6 +3,7 @@
 from collections.abc import Collection
 
 from services.metering.core.judge import gpu_ms
+from services.scheduler.core.model import Job
 from tests.sim.agent import Agent, Desks
 from tests.sim.books import Books
 from tests.sim.bus import Bus, Mail
@@ -22,6 +23,7 @@ from tests.sim.truth import Truth
 from tests.sim.workload import Ask, Scene, Trouble
 
 QUIET_MS = 3600 * SECOND
+SETTLE_MS = 400 * SECOND
 
 
 class World:
@@ -47,6 +49,8 @@ class World:
         self.times, cores = times or Times(), cores or Cores()
         self.told_ms: dict[tuple[str, int], int] = {}
         self._scene = scene
+        self._lean = lean
+        self.works = dict(scene.works)
         self._sent = 0
         self.books = Books(lean=lean)
         self.inventory = Inventory(self.bus, self.truth, self.times, cores)
@@ -77,13 +81,26 @@ class World:
 
     def _work(self, job: str, attempt: int) -> Work:
         assert attempt
-        return self._scene.works[job]
+        return self.works[job]
 
     def _committed(self, job: str) -> None:
         self.scheduler.board.saved(job, self.loop.now)
 
-    def _gone(self, job: str) -> None:
-        """A job that finished long ago is dropped everywhere; in a small world it stays, to be looked at."""
+    def _gone(self, job: Job) -> bool:
+        """Drop a job that finished long ago, its sums checked; in a small world it stays, to be looked at."""
+        if not self._lean:
+            return False
+        id_, attempts = job.spec.job_id, job.attempts
+        for attempt in range(1, attempts + 1):
+            told_ms = self.told_ms.pop((id_, attempt), None)
+            if told_ms is not None:
+                self.check_attempt(id_, attempt, told_ms)
+        self.checkpoints.forget_job(id_, attempts)
+        self.metering.forget_job(id_, attempts)
+        self.books.forget(job)
+        self.truth.forget(id_)
+        self.works.pop(id_, None)
+        return True
 
     # ---- what is planned
 
@@ -145,7 +162,11 @@ class World:
         while not self._over() and self.loop.step(end_ms):
             pass
         self.truth.all_ended(self.scheduler.jobs)
-        settle_ms = self.loop.now_ms + 400 * SECOND
+        self.settle()
+
+    def settle(self) -> None:
+        """Let what is still under way arrive, then look at the sums."""
+        settle_ms = self.loop.now_ms + SETTLE_MS
         while self.loop.step(settle_ms):
             pass
         self.check_sums()

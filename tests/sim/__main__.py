@@ -1,0 +1,82 @@
+"""Run the simulator: `python -m tests.sim [--seeds 1-200] | [--nodes N --jobs M]`.
+
+Progress and stories go to standard error, and one JSON object to standard output. The exit code is 1 when an invariant
+is broken.
+"""
+
+import argparse
+import json
+import sys
+from collections import Counter
+from time import process_time
+from typing import Any
+
+from tests.sim.large import LargeRun, Size
+from tests.sim.shrink import run, shrink
+
+EVERY = 20
+
+
+def main(arguments: list[str]) -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="just sim", description=__doc__)
+    parser.add_argument("--seeds", default="1-200", help="small worlds with much trouble, one a seed: 7 or 1-200")
+    parser.add_argument("--nodes", type=int, default=0, help="one large world of so many nodes instead")
+    parser.add_argument("--jobs", type=int, default=100_000, help="jobs of the large world")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the large world")
+    parser.add_argument("--load", type=float, default=0.85, help="cards asked for, as a share of those there are")
+    options = parser.parse_args(arguments)
+    if options.nodes:
+        size = Size(options.nodes, options.jobs, options.seed, options.load)
+        found = LargeRun(size, _progress).run()
+    else:
+        found = _seeds(*_range(options.seeds))
+    sys.stdout.write(json.dumps(found, indent=2) + "\n")
+    return 0 if found["broken"] == [] else 1
+
+
+def _progress(words: str) -> None:
+    sys.stderr.write(words + "\n")
+    sys.stderr.flush()
+
+
+def _range(said: str) -> tuple[int, int]:
+    first, _, last = said.partition("-")
+    if not first.isdecimal() or not (last or first).isdecimal():
+        msg = f"--seeds is {said!r}: give one seed (7) or a range (1-200)"
+        raise SystemExit(msg)
+    return int(first), int(last or first)
+
+
+def _seeds(first: int, last: int) -> dict[str, Any]:
+    """Small worlds; of each that breaks, the shortest story."""
+    checked, ended, faults = Counter[str](), Counter[str](), Counter[str]()
+    sums = Counter[str]()
+    broken: list[str] = []
+    began = process_time()
+    for seed in range(first, last + 1):
+        outcome = run(seed)
+        world = outcome.world
+        checked += world.truth.checked
+        ended += world.truth.ended
+        faults.update(name.partition(":")[0] for name in outcome.ingredients)
+        sums.update(preemptions=world.truth.preemptions, plans=world.cycle.plans, stale=world.cycle.stale)
+        if outcome.broken is not None:
+            story = shrink(outcome).told()
+            _progress(story)
+            broken.append(story)
+        if (seed - first + 1) % EVERY == 0:
+            _progress(f"seed {seed}: {sum(ended.values())} jobs ended, {len(broken)} seeds broken")
+    return {
+        "seeds": [first, last],
+        "broken": broken,
+        "jobs": dict(sorted(ended.items())),
+        "faults": dict(sorted(faults.items())),
+        **sums,
+        "invariants": dict(sorted(checked.items())),
+        "cpu_s": round(process_time() - began, 1),
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
