@@ -111,7 +111,11 @@ class NodeAnnounced(Model):
 
 
 class NodeHeartbeat(Model):
-    """Sign of life, newest only. `lease_s` is what the agent counts from the sending of an acknowledged heartbeat."""
+    """Sign of life, newest only. `lease_s` is what the agent counts from the sending of an acknowledged heartbeat.
+
+    `round_trip_ms` is how long the heartbeat before this one took to its acknowledgement: `sent_at` may be older than
+    the time at which the stream stored the message by that much, without the node's clock being wrong.
+    """
 
     node: Name
     incarnation: Uuid
@@ -119,6 +123,7 @@ class NodeHeartbeat(Model):
     lease_s: Positive
     attempts: list[LiveAttempt] = []
     sent_at: Utc
+    round_trip_ms: Count | None = None
 
 
 class ClockTick(Model):

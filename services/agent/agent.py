@@ -40,6 +40,7 @@ class Agent:
         self._changed = asyncio.Event()
         self._announced = False
         self._heard = True
+        self._round_trip_ms: int | None = None
 
     def wake(self, key: AttemptKey) -> None:
         """The row of an attempt changes in the transaction that calls this; look at it once it has committed."""
@@ -121,6 +122,7 @@ class Agent:
             lease_s=math.ceil(self._tools.settings.lease_s),
             attempts=[_live(key) for key in sorted(self._live)],
             sent_at=self._tools.journal.clock.now(),
+            round_trip_ms=self._round_trip_ms,
         )
         try:
             await self._tools.client().publish(
@@ -133,6 +135,7 @@ class Agent:
                 incarnation=me.incarnation,
                 timeout_s=timeout_s,
             )
+            self._round_trip_ms = int((proctree.boottime() - sent) * 1000)
             await self._tools.lease.renew(sent)
         except (NatsError, BusError, OSError, TimeoutError) as error:
             if self._heard:

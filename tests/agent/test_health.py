@@ -105,6 +105,16 @@ async def test_declared_cards_are_marked_and_not_asked(world: World) -> None:
     assert (check.verdict, check.detail) == (Verdict.SKIPPED, "2 cards are declared, which no driver shows")
 
 
+async def test_a_heartbeat_tells_how_long_the_one_before_was_under_way(world: World) -> None:
+    world.agent().start()
+
+    async def told() -> bool:
+        newest = await world.client.last(registry.NODES_HEARTBEAT, key=world.node)
+        return newest is not None and newest.body.counter > 1 and newest.body.round_trip_ms is not None
+
+    await until(told, PATIENCE_S, "a round trip")
+
+
 async def test_a_node_without_room_says_so(world: World) -> None:
     world.agent(FARSIDE_DISK_FREE_BYTES=str(1 << 60)).start()
     report = await reported(world, lambda _: True, "the first report")

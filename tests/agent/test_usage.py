@@ -21,6 +21,7 @@ from libs.objects import Store, StoreConfig
 from libs.telemetry import context
 from libs.telemetry.context import Trace
 from services.agent import handoff, proctree
+from services.agent.core.usage import to_ms
 from tests.agent.world import World
 from tests.servers import NatsServer, SeaweedServer
 from tests.waiting import until
@@ -93,6 +94,46 @@ async def test_held_time_is_measured_to_the_millisecond_however_an_attempt_ends(
     assert world.usage(bare) == []
     sequences = [event.sequence for event in world.events if event.message is registry.USAGE_MEASURED]
     assert sequences == list(range(1, len(sequences) + 1))
+
+
+def share_of(run: WorkRun, milli: int) -> WorkRun:
+    """The same offer, with a share of its card."""
+    member = run.members[0].model_copy(update={"share_milli": milli, "share_millionths": milli * 1000})
+    return run.model_copy(update={"members": [member]})
+
+
+async def test_attempts_side_by_side_on_one_card_hold_their_shares_of_it(world: World) -> None:
+    says = "import os\nprint(os.environ['FARSIDE_CARD_SHARE_MILLI'], os.environ['FARSIDE_CARD_SHARE_BYTES'])\n"
+    small, large = (share_of(world.run(script=says + UNTIL_TOLD), milli) for milli in (250, 500))
+    agent = world.agent(**METERED)
+    agent.start()
+    for run in (small, large):
+        await world.offer(run)
+    for run in (small, large):
+        await world.saw(run, "started")
+        await until(lambda run=run: len(world.usage(run)) > 1, 20)
+    agent.kill()
+    agent.start()
+    for run in (small, large):
+        (world.attempt_folder(run) / "work" / "finish").touch()
+        await world.saw(run, "exited")
+        held_from, held_to = world.hold(run)
+        assert held_to is not None
+        [member] = run.members
+        milli = member.share_milli or 0
+        await until(lambda run=run, end=held_to: ended(world.usage(run)) == end, 20, "the last sample")
+        rows = world.usage(run)
+        assert in_a_row(rows)
+        assert {row.share_milli for row in rows} == {milli}
+        assert {row.card_uuid for row in rows} == {f"declared-{world.node}-1"}
+        owed = milli * (held_to - held_from) // 1000
+        assert owed - len(rows) <= total(rows) <= owed
+        assert world.log_text(run).split() == [str(milli), str(milli * (80 << 30) // 1000)]
+
+
+def ended(rows: list[UsageRow]) -> int:
+    """Where the last sample ends, in milliseconds since 1970."""
+    return max((to_ms(row.window_end) for row in rows), default=0)
 
 
 async def test_a_killed_agent_loses_nothing_and_repeats_nothing(world: World) -> None:
