@@ -19,6 +19,7 @@ from services.scheduler import allotments, store
 from services.scheduler.core import admission, quota, words
 from services.scheduler.core.admission import NodeShape, Terms
 from services.scheduler.core.model import Intent
+from services.scheduler.core.quota import CohortHours, Tenant
 from services.scheduler.desk import Desk
 from services.scheduler.effects import carry_out
 from services.scheduler.snapshot import shape_of
@@ -75,9 +76,20 @@ class Submissions:
         if taken and tenant is not None:
             return words.job_id_reused(spec.job_id)
         bound = None if spec.image is None else await store.image_bound(conn, key, spec.image.reference)
-        terms = Terms(shapes, frozenset(self.desk.policies.rules.windows), bound)
+        lent = None if tenant is None else await self._lent(conn, tenant, now)
+        terms = Terms(shapes, frozenset(self.desk.policies.rules.windows), bound, lent)
         standing = await store.load_standing(conn, key, now)
         return admission.refusal(spec, tenant, terms, standing, now)
+
+    async def _lent(self, conn: Connection, tenant: Tenant, now: datetime) -> CohortHours | None:
+        """What the tenant's cohort has of GPU-hours, if it may borrow of them; one borrower submits at a time."""
+        if tenant.cohort is None or not tenant.quotas.borrow_gpu_ms:
+            return None
+        await store.lock_tenant(conn, f"cohort {tenant.cohort}")
+        lenders = [other for other in self.desk.book.tenants.values() if other.cohort == tenant.cohort]
+        standings = [await store.load_standing(conn, other.tenant, now) for other in lenders]
+        counted = sum(quota.counted_ms(standing, now) for standing in standings)
+        return CohortHours(tenant.cohort, sum(other.quotas.gpu_ms_month for other in lenders), counted)
 
     async def shapes(self, conn: Connection) -> tuple[NodeShape, ...]:
         """The different nodes known, those included that the cycle has not seen yet."""

@@ -47,6 +47,7 @@ class _QuotasFile(BaseModel):
     top_priority: Annotated[Priority, Field(strict=False)]
     guarantee_cards: Annotated[int, Field(ge=0, le=10**9)] = 0
     borrow_cards: Annotated[int, Field(ge=0, le=10**9)] | None = None
+    borrow_gpu_hours: Annotated[Decimal, BeforeValidator(_hours), Field(ge=0, le=MAX_GPU_HOURS)] = Decimal(0)
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -115,6 +116,7 @@ def _read(path: Path) -> Tenant:
             top_priority=quotas.top_priority,
             guarantee=quotas.guarantee_cards,
             limit=quotas.limit,
+            borrow_gpu_ms=int(quotas.borrow_gpu_hours * MS_PER_HOUR),
         ),
         suspended=parsed.suspended,
         weight=parsed.weight,

@@ -15,7 +15,7 @@ from services.scheduler.core.demands import TIERS, host_memory_bytes
 from services.scheduler.core.images import Bound
 from services.scheduler.core.jobs import decide
 from services.scheduler.core.model import Cancel, Decision, Hold, Intent, Job, Limits, Publish, Reprioritize
-from services.scheduler.core.quota import Standing, Tenant
+from services.scheduler.core.quota import CohortHours, Standing, Tenant
 
 LONGEST_WITHOUT_CHECKPOINT_S = 3600
 MAX_SEATS_BYTES = 384 * 1024  # a reply holds 512 KiB
@@ -61,6 +61,7 @@ class Terms:
     shapes: tuple[NodeShape, ...]
     windows: frozenset[str] = frozenset()
     image: Bound | None = None
+    cohort: CohortHours | None = None
 
 
 def suits(group: CardGroup, asked: Resources) -> bool:
@@ -92,7 +93,7 @@ def refusal(spec: JobSpec, tenant: Tenant | None, terms: Terms, standing: Standi
         or _unknown_window(spec, terms.windows)
         or images.refusal(spec, tenant.images, terms.image)
         or no_such_node(spec, visible)
-        or quota.refusal(tenant, spec, standing, now, share_milli(spec, visible))
+        or quota.refusal(tenant, spec, standing, now, share_milli(spec, visible), terms.cohort)
     )
 
 

@@ -1,10 +1,11 @@
 """Quotas of a tenant: GPU-hours a month in exact milliseconds, cards and jobs at a time, the top priority class.
 
 GPU-hours count what was used this month, what live attempts and waiting jobs may still use, and what is asked (Slurm
-tells GrpTRESMins from GrpTRESRunMins in the same way). What a job leaves unused comes back when it ends.
+tells GrpTRESMins from GrpTRESRunMins in the same way). What a job leaves unused comes back when it ends. Beyond its own
+hours a tenant borrows, up to a limit, what its cohort leaves of all its hours.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from contracts.base import Priority, Reason
@@ -21,6 +22,7 @@ class Quotas:
     """What a tenant may have. `gpu_ms_month` is in card-milliseconds per UTC month.
 
     Of `cards` at a time `guarantee` are its own whenever it wants them; it holds at most `limit`, with what it borrows.
+    `borrow_gpu_ms` is how much it may borrow of its cohort's GPU-hours.
     """
 
     gpu_ms_month: int
@@ -29,6 +31,7 @@ class Quotas:
     top_priority: Priority
     guarantee: int = 0
     limit: int | None = None
+    borrow_gpu_ms: int = 0
 
     @property
     def most_cards(self) -> int:
@@ -78,6 +81,15 @@ class Standing:
     live: tuple[Commitment, ...] = ()
 
 
+@dataclass(frozen=True)
+class CohortHours:
+    """The GPU-hours of all tenants of a cohort together: theirs this month, and what counts against them."""
+
+    name: str
+    gpu_ms_month: int
+    counted_ms: int
+
+
 def commit_ms(spec: JobSpec, share_milli: int | None = None) -> int:
     """The card-milliseconds that one attempt of the job may use; an inference job commits one day ahead.
 
@@ -99,6 +111,11 @@ def is_rolling(spec: JobSpec) -> bool:
 def month_start(now: datetime) -> datetime:
     """The first instant of the UTC month of `now`."""
     return now.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+
+
+def month_end(now: datetime) -> datetime:
+    """The first instant of the UTC month after that of `now`."""
+    return month_start(month_start(now) + timedelta(days=31))
 
 
 def held_ms(holding: Holding, since: datetime, now: datetime) -> int:
@@ -124,6 +141,32 @@ def counted_ms(standing: Standing, now: datetime) -> int:
     return total
 
 
+def allowed_ms(quotas: Quotas, counted: int, cohort: CohortHours | None) -> int:
+    """What the tenant may have this month: its own, and what its cohort leaves it to borrow; never below its own."""
+    if cohort is None:
+        return quotas.gpu_ms_month
+    lent = cohort.gpu_ms_month - cohort.counted_ms + min(counted, cohort.counted_ms)
+    return max(quotas.gpu_ms_month, min(quotas.gpu_ms_month + quotas.borrow_gpu_ms, lent))
+
+
+def when_hours_fit(standing: Standing, asked: int, own_ms: int, now: datetime) -> str:
+    """When a job of `asked` milliseconds would fit the tenant's own hours: what is sure, and what may come before."""
+    if asked > own_ms:
+        return f"it never fits: more than the whole month's {words.gpu_hours(own_ms)}"
+    counted, turn = counted_ms(standing, now), month_end(now)
+    committed = counted - used_ms(standing, now)
+    then = counted_ms(replace(standing, ended_ms=0), turn)
+    parts: list[str] = []
+    if then + asked <= own_ms:
+        parts.append(f"it fits when the month turns ({turn:%Y-%m-%d})")
+    if committed and counted - committed + asked <= own_ms:
+        sooner = "sooner " if parts else "it fits "
+        parts.append(
+            f"{sooner}if running and waiting jobs leave enough of the {words.gpu_hours(committed)} they may use"
+        )
+    return ", ".join(parts) or "it fits when the month has turned and what then still runs has ended"
+
+
 def above_top(tenant: Tenant, priority: Priority) -> Reason | None:
     """Why the tenant may not have a job of this class, or None."""
     top = tenant.quotas.top_priority
@@ -131,11 +174,16 @@ def above_top(tenant: Tenant, priority: Priority) -> Reason | None:
 
 
 def refusal(
-    tenant: Tenant, spec: JobSpec, standing: Standing, now: datetime, share_milli: int | None = None
+    tenant: Tenant,
+    spec: JobSpec,
+    standing: Standing,
+    now: datetime,
+    share_milli: int | None = None,
+    cohort: CohortHours | None = None,
 ) -> Reason | None:
     """Why the tenant may not submit this job at all, or None. What fits but not now is left to the plan.
 
-    `share_milli` is the most of a card that each of its cards may count.
+    `share_milli` is the most of a card that each of its cards may count; `cohort` lends hours.
     """
     quotas = tenant.quotas
     above = above_top(tenant, spec.effective_priority)
@@ -150,6 +198,8 @@ def refusal(
         return words.exceeds_largest_quota(tenant.tenant, cards, quotas.most_cards)
     asked = commit_ms(spec, share_milli)
     counted = counted_ms(standing, now)
-    if asked and counted + asked > quotas.gpu_ms_month:
-        return words.gpu_hours_exceeded(tenant.tenant, counted, asked, quotas.gpu_ms_month)
+    allowed = allowed_ms(quotas, counted, cohort)
+    if asked and counted + asked > allowed:
+        when = when_hours_fit(standing, asked, quotas.gpu_ms_month, now)
+        return words.gpu_hours_exceeded(tenant.tenant, counted, asked, allowed, when)
     return None

@@ -111,12 +111,12 @@ def no_such_node_type(spec: JobSpec, resource: str, asked: int, allowed: int, wh
     return reason(ReasonCode.NO_SUCH_NODE_TYPE, f"job {spec.name}: {what}", resource, asked=asked, allowed=allowed)
 
 
-def gpu_hours_exceeded(tenant: str, used_ms: int, asked_ms: int, allowed_ms: int) -> Reason:
-    """`used_ms` holds what was used this month and what running and waiting jobs may still use."""
+def gpu_hours_exceeded(tenant: str, used_ms: int, asked_ms: int, allowed_ms: int, when: str) -> Reason:
+    """`used_ms` holds what was used this month and what running and waiting jobs may still use; `when` it would fit."""
     left = gpu_hours(max(0, allowed_ms - used_ms))
     text = (
         f"tenant {tenant} asks {gpu_hours(asked_ms)} GPU-hours, {left} left of {gpu_hours(allowed_ms)} this month: "
-        "shorten max_runtime_s, ask for fewer cards, or ask for a higher quota"
+        f"{when}; shorten max_runtime_s, ask for fewer cards, or ask for a higher quota"
     )
     return reason(ReasonCode.QUOTA_EXCEEDED, text, "gpu_ms", used=used_ms, asked=asked_ms, allowed=allowed_ms)
 

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from contracts.base import Priority, ReasonCode
 from services.scheduler.core.quota import (
+    CohortHours,
     Commitment,
     Holding,
     Quotas,
@@ -74,6 +75,40 @@ def test_only_this_month_counts_as_used() -> None:
     held = Holding(1, now - timedelta(hours=2))
     running = Commitment(5 * HOUR, rolling=False, holdings=(held,))
     assert counted_ms(Standing(live=(running,)), now) == HOUR // 2 + 3 * HOUR
+
+
+def test_the_refusal_tells_when_it_would_fit() -> None:
+    asked = spec(resources={"cards": 2}, max_runtime_s=6 * 3600)
+    used = refusal(acme(50), asked, Standing(ended_ms=46 * HOUR), NOW)
+    running = Commitment(45 * HOUR, rolling=False, holdings=(Holding(1, later(-3600)),))
+    committed = refusal(acme(50), asked, Standing(live=(running,)), NOW)
+    never = refusal(acme(11), asked, Standing(), NOW)
+    served = Commitment(24 * HOUR, rolling=True, holdings=(Holding(1, later(-3600)),))
+    turn = "it fits when the month turns (2026-04-01)"
+    for_ever = refusal(acme(24), asked, Standing(live=(served,), ended_ms=24 * HOUR), NOW)
+    assert [reason.message.split(": ")[1].split(";")[0] for reason in (used, committed, never, for_ever) if reason] == [
+        turn,
+        f"{turn}, sooner if running and waiting jobs leave enough of the 44 they may use",
+        "it never fits",
+        "it fits when the month has turned and what then still runs has ended",
+    ]
+
+
+def test_hours_are_borrowed_from_what_the_cohort_leaves_up_to_a_limit() -> None:
+    asked = spec(resources={"cards": 1}, max_runtime_s=2 * 3600)
+    tenant = Tenant("acme", 1, Quotas(10 * HOUR, 8, 4, Priority.ONLINE, borrow_gpu_ms=5 * HOUR))
+
+    def allowed(counted: int, lenders: int) -> int | None:
+        cohort = CohortHours("x", 30 * HOUR, counted + lenders)
+        reason = refusal(tenant, asked, Standing(ended_ms=counted), NOW, cohort=cohort)
+        return None if reason is None else reason.allowed
+
+    assert allowed(9 * HOUR, 0) is None
+    assert allowed(13 * HOUR, 15 * HOUR) is None
+    assert allowed(13 * HOUR + 1, 0) == 15 * HOUR
+    assert allowed(10 * HOUR, 19 * HOUR) == 11 * HOUR
+    assert allowed(10 * HOUR, 40 * HOUR) == 10 * HOUR
+    assert refusal(tenant, asked, Standing(ended_ms=9 * HOUR), NOW) is not None
 
 
 @given(
