@@ -151,6 +151,7 @@ class Day(Model):
 class NodeReply(Model):
     """What inventory has of a node. `state` None: declared, and no agent has announced it.
 
+    `standing` is what is ordered of it: free, cordoned, draining, retiring, retired; `order` says by whom and why.
     `skew_ms`: how far the node's clock is ahead (below zero: behind) at the least; None before it is known.
     """
 
@@ -161,6 +162,7 @@ class NodeReply(Model):
     checks: list[CheckResult] = []
     report: NodeReported | None = None
     skew_ms: SignedMs | None = None
+    standing: Word = "free"
     order: Text = ""
     days: list[Day] = []
 

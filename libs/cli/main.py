@@ -14,6 +14,8 @@ COMMANDS = {
     "accounts": "libs.cli.accounts:accounts",
     "provision": "libs.cli.provision:provision",
     "nodes": "libs.cli.nodes:nodes",
+    "node": "libs.cli.node:node",
+    "capacity": "libs.cli.capacity:capacity",
     "job": "libs.cli.jobs:job",
     "queue": "libs.cli.queue:queue",
     "why": "libs.cli.why:why",
@@ -37,7 +39,9 @@ SUMMARIES = {
     "demo": "Watch a training job survive the death of its node.",
     "accounts": "Print the users of the bus and what each may do, for nats-server.",
     "provision": "Create or update streams and consumers from the registry.",
-    "nodes": "List nodes with their tier, health and cards.",
+    "nodes": "List nodes with tier, health, cards and grades; import and export the declared fleet.",
+    "node": "Show one node and its history; cordon, drain, uncordon, check and retire it.",
+    "capacity": "Assess what the fleet can promise, what is idle, and what could be released.",
     "job": "Submit jobs, list, show, cancel, hold, release, reprioritize and watch them, read their logs.",
     "queue": "List waiting jobs: whose turn it is, why each waits, and until when.",
     "why": "Say why a job waits, was refused or ended.",
@@ -50,7 +54,7 @@ SUMMARIES = {
     "alerts": "List alerts and what became of telling them; resolve one by hand.",
     "trace": "Show a job's journey from its submission to its invoice as a waterfall.",
     "deadletter": "List, show and replay messages that could not be processed.",
-    "breaker": "Release the jobs of nodes that fell silent together.",
+    "breaker": "Show and release what is held when many nodes fail together.",
     "bench": "Replay public traces through the scheduler's decisions.",
 }
 

@@ -4,10 +4,10 @@ from contracts import registry
 from contracts.nodes import NodeOrder
 from libs.bus import Event, Refused, Tx
 from libs.db import Connection
-from services.inventory import store, store_fleet, store_health
+from services.inventory import store, store_health
 from services.inventory.core.health import Memory, mended
 from services.inventory.core.model import Cause, Clock, Move, Node, Refuse
-from services.inventory.core.orders import RETIRE, order
+from services.inventory.core.orders import order
 from services.inventory.core.phases import retell
 from services.inventory.effects import Effects
 
@@ -35,8 +35,6 @@ class Orders:
         at = event.delivery.stored_at
         node = (await store.some_nodes(tx.conn, [name])).get(name)
         if node is None:
-            if event.message.name == RETIRE and await store_fleet.withdraw(tx.conn, [name], reason, at=at, actor=actor):
-                return
             msg = f"no agent has announced node {name}, so there is nothing to {event.message.name}"
             raise Refused(msg)
         if event.message is registry.NODES_CHECK:

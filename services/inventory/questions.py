@@ -73,6 +73,7 @@ class Questions:
             checks=[] if current is None else current.checks,
             report=current,
             skew_ms=skew(judged, self.skew),
+            standing=of.standing.value,
             order=of.order,
             days=[
                 Day(day=one.day.isoformat(), utilisation_pct=one.busy_pct_s // one.window_s, measured_s=one.window_s)
