@@ -62,6 +62,19 @@ def test_a_report_says_what_was_measured_where() -> None:
 
 
 @pytest.mark.timeout(300)
+def test_the_bench_of_heartbeats_runs_and_calls_nobody_silent() -> None:
+    command = [sys.executable, "-m", "tests.bench", "heartbeats", "--quick"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    cases = json.loads(done.stdout)["cases"]
+    assert set(cases) == {"rate", "lag", "suspects", "most"}
+    assert all(set(case) >= FIELDS for case in cases.values())
+    assert cases["suspects"]["spread"] == [0, 0]
+    assert all(cases[name]["value"] > 0 for name in ("rate", "lag", "most"))
+    assert set(cases["rate"]["cores"]) == {"postgres", "nats", "scheduler", "inventory", "nodes"}
+
+
+@pytest.mark.timeout(300)
 def test_the_bench_of_the_bus_runs_and_prints_one_object() -> None:
     command = [sys.executable, "-m", "tests.bench", "bus", "--quick"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
