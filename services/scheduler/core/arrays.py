@@ -105,7 +105,7 @@ class Queue:
     """Jobs without an attempt. `gate` is an index into `gates`: reasons that no free card would change, -1 none.
 
     `avoid` maps a job to nodes that are taken only when no others fit. `damaged` jobs lost their place to a fault of
-    the fleet and have the first claim on what replaces it.
+    the fleet and have the first claim on what replaces it; `damaged_us` is when (empty: not known of any).
     """
 
     job_ids: tuple[str, ...]  # J
@@ -120,6 +120,7 @@ class Queue:
     shapes: tuple[Demand, ...]
     gates: tuple[Reason, ...] = ()
     avoid: dict[int, tuple[int, ...]] = field(default_factory=dict[int, tuple[int, ...]])
+    damaged_us: Ints = field(default_factory=_none)  # J
 
 
 @dataclass(frozen=True)

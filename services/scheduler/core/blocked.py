@@ -8,7 +8,7 @@ import numpy as np
 
 from contracts.base import Reason, ReasonCode
 from services.scheduler.core import stays
-from services.scheduler.core.arrays import NEVER, Bools, Demand, Preemption, PreemptWhy, Reservation
+from services.scheduler.core.arrays import NEVER, Bools, Demand, Ints, Preemption, PreemptWhy, Reservation
 from services.scheduler.core.bounds import cover, uncovered
 from services.scheduler.core.consolidate import find_moves
 from services.scheduler.core.figures import Figures
@@ -16,7 +16,7 @@ from services.scheduler.core.hopeless import Hopeless
 from services.scheduler.core.order import Turn
 from services.scheduler.core.packing import Found
 from services.scheduler.core.preempt import find_victims
-from services.scheduler.core.reserve import UNBOUNDED, Start, basis, first_start, found_without
+from services.scheduler.core.reserve import UNBOUNDED, Start, basis, first_start, found_without, repaired
 from services.scheduler.core.rights import Rights
 from services.scheduler.core.scene import Scene, nodes_of
 from services.scheduler.core.work import Work
@@ -94,7 +94,7 @@ class Blocked:
         demand = scene.queue.shapes[int(scene.queue.shape[turn.job])]
         allowed = scene.keeping.open(scene.keeping.group(turn.tenant), NEVER)
         wait = self._leaving(turn, demand, allowed) or self._preempt(turn, demand, allowed)
-        return wait or self._later(turn, demand, allowed, kept)
+        return wait or self._repair(turn, demand, allowed) or self._later(turn, demand, allowed, kept)
 
     def _hopeful(self, purpose: Hashable, demand: Demand) -> bool:
         """Whether it is worth a look; looks are bounded."""
@@ -127,8 +127,10 @@ class Blocked:
         return Wait(stays.leaving(victims, self._asked[turn.job]), starts, rests)
 
     def _keep(self, turn: Turn, found: Found, from_us: int, starts_us: int, rests: str) -> None:
+        self._keep_nodes(turn, nodes_of(found), from_us, starts_us, rests)
+
+    def _keep_nodes(self, turn: Turn, nodes: Ints, from_us: int, starts_us: int, rests: str) -> None:
         scene = self._scene
-        nodes = nodes_of(found)
         scene.keeping.keep(nodes, from_us, turn.job)
         places: list[int] = nodes.tolist()
         names = tuple(scene.fleet.nodes[node] for node in places)
@@ -153,6 +155,23 @@ class Blocked:
         self._preemptors += 1
         self._stop(victims.attempts, why, turn.job)
         return self._keep_leaving(turn, victims.found, len(victims.attempts))
+
+    def _repair(self, turn: Turn, demand: Demand, allowed: Bools | None) -> Wait | None:
+        """What is left of a damaged gang's place, and what comes back, for a while."""
+        scene, queue = self._scene, self._scene.queue
+        if not queue.damaged[turn.job] or not len(queue.damaged_us):
+            return None
+        until = int(queue.damaged_us[turn.job]) + scene.policy.repair_s * 1_000_000
+        purpose = "repair", scene.keeping.group(turn.tenant)
+        if until <= scene.now_us or not self._hopeful(purpose, demand):
+            return None
+        nodes = repaired(scene, demand, allowed)
+        if nodes is None or scene.fleet.ready[nodes].all():
+            self._hopeless.add(purpose, demand)
+            return None
+        rests = f"not known: nodes that are out of sight; what is left is kept for {scene.policy.repair_s} s"
+        self._keep_nodes(turn, nodes, until, NEVER, rests)
+        return Wait(None, NEVER, rests)
 
     # ---- later -------------------------------------------------------------------------------------------------------
 

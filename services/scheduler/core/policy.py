@@ -38,6 +38,8 @@ class Policy:
     - `held_s`: one held card counts as much as one card used for so long; None: what holding it for good would add up
       to under `half_life_s`, or a day without one.
     - `reservations`: how many blocked jobs of one kind of cards have room kept for them, `max_reservations` in all.
+    - `repair_s`: for so long after a fault of the fleet what is left, and what comes back, is kept for the gang that
+      lost its place; 0 keeps nothing.
     - `preempt` turns preemption off; `max_preemptors` jobs of one plan may have victims, `max_victims` each.
     - `grace_s`: how long a victim may take to leave, for the expected start of whom it leaves.
     - `consolidate` turns moving off; at most `max_moves` attempts move for one gang, if what they lose, with
@@ -55,6 +57,7 @@ class Policy:
     held_s: int | None = None
     reservations: int = 2
     max_reservations: int = 16
+    repair_s: int = 1800
     preempt: bool = True
     max_preemptors: int = 16
     max_victims: int = 64

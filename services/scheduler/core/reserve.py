@@ -1,6 +1,6 @@
 """When a job that does not fit would, by the longest runs of those before it, and where: its reservation."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -71,6 +71,18 @@ def only(scene: Scene, nodes: Ints | list[int], allowed: Bools | None) -> Bools:
     mask = np.zeros(len(scene.fleet.nodes), dtype=np.bool_)
     mask[nodes] = True
     return mask if allowed is None else mask & allowed
+
+
+def repaired(scene: Scene, demand: Demand, allowed: Bools | None) -> Ints | None:
+    """The nodes that would hold the job if all that are out of sight came back, those that are there first."""
+    ready, state = scene.fleet.ready, scene.room.state
+    there = areas(scene.room, demand, replace(state, ready=np.ones_like(state.ready)), allowed)
+    if not there:
+        return None
+    area = min(there, key=lambda area: int((~ready[area.nodes]).sum()))
+    order = np.lexsort((area.nodes, -area.counts, ~ready[area.nodes]))
+    enough = int(np.searchsorted(np.cumsum(area.counts[order]), demand.members)) + 1
+    return area.nodes[order[:enough]]
 
 
 def basis(work: Work, start: Start) -> str:

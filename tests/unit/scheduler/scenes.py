@@ -66,6 +66,7 @@ class Job:
     longest_s: int | None = 3600
     gate: Reason | None = None
     damaged: bool = False
+    damaged_s: int | None = None
     avoid: tuple[str, ...] = ()
 
 
@@ -212,6 +213,9 @@ class World:
             shape=ints([shapes.index(waiting.demand) for waiting in self.jobs]),
             gate=ints([-1 if waiting.gate is None else gates.index(waiting.gate) for waiting in self.jobs]),
             damaged=np.array([waiting.damaged for waiting in self.jobs], dtype=np.bool_),
+            damaged_us=ints(
+                [-1 if waiting.damaged_s is None else self.now_us + waiting.damaged_s * S for waiting in self.jobs]
+            ),
             shapes=tuple(shapes),
             gates=tuple(gates),
             avoid={
