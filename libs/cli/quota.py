@@ -5,12 +5,17 @@ from pathlib import Path
 import click
 
 from contracts import registry
-from contracts.queue import QuotaLine, QuotaPage, QuotaQuery, TenantQuota
+from contracts.queue import QuotaLine, QuotaPage, QuotaQuery, QuotaResource, TenantQuota
 from contracts.registry import NO_KEY
 from libs.cli import options, output, words
 from libs.cli.manual import Manual
 from libs.cli.session import Session, connected, run
 
+COUNTED = {
+    QuotaResource.GPU_MS: "GPU-hours a month",
+    QuotaResource.CARD_MILLI: "cards at a time",
+    QuotaResource.JOBS: "jobs at a time",
+}
 HEADERS = (
     "TENANT",
     "TOP PRIORITY",
@@ -32,10 +37,10 @@ HEADERS = (
 def quota(name: str | None, tenant: str, stack: Path | None, *, as_json: bool) -> None:
     """Show the quotas of TENANT, or of every tenant.
 
-    gpu_ms counts a UTC month: USED is what ran, COMMITTED what waiting and running jobs may still use by their
-    max_runtime_s. card_milli and jobs count what runs at one time. A job is taken, or placed, while USED, COMMITTED and
-    what it asks stay within LIMIT. GUARANTEED is the tenant's at any time; BORROWED is what it uses above that, of what
-    others in its COHORT leave.
+    GPU-hours count for a UTC month: USED is what ran, COMMITTED what waiting and running jobs may still use by their
+    max_runtime_s. Cards and jobs count at one time: USED is what runs, COMMITTED what waits. GPU-hours must be left for
+    a job to be taken; cards and jobs for it to be placed. GUARANTEED is the tenant's at any time; BORROWED is what it
+    uses above that, of what others in its COHORT leave.
 
     Examples:
       farside quota acme
@@ -71,15 +76,16 @@ async def _pages(session: Session, tenant: str) -> QuotaPage:
 
 
 def row(one: TenantQuota, line: QuotaLine) -> tuple[str, ...]:
-    """One resource of one tenant."""
-    left = line.limit - line.used - line.committed
+    """One resource of one tenant. What waits takes GPU-hours from what is left, and no cards."""
+    promised = line.committed if line.resource == QuotaResource.GPU_MS else 0
+    left = line.limit - line.used - promised
     over = f"over by {words.amount(-left, line.resource)}" if left < 0 else words.amount(left, line.resource)
     guaranteed = "" if line.guaranteed is None else words.amount(line.guaranteed, line.resource)
     return (
         one.tenant,
         one.top_priority,
         one.cohort or "",
-        line.resource,
+        COUNTED.get(line.resource, line.resource) if isinstance(line.resource, QuotaResource) else line.resource,
         words.amount(line.used, line.resource),
         words.amount(line.committed, line.resource) if line.committed else "",
         words.amount(line.limit, line.resource),

@@ -54,15 +54,16 @@ def amount(value: int, resource: str | None) -> str:
     if resource.endswith("gpu_ms"):
         return f"{value / HOUR_MS:.4g} GPU-hours"
     if resource == "card_milli":
-        return f"{value / CARD_MILLI:g} cards"
+        return f"{value / CARD_MILLI:g} card{'' if value == CARD_MILLI else 's'}"
     if resource.endswith("bytes"):
         return size(value)
     if resource.endswith("_s"):
         return f"{value} s"
-    return f"{value} {resource.replace('_', ' ')}"
+    unit = resource.replace("_", " ")
+    return f"1 {unit.removesuffix('s')}" if value == 1 else f"{value} {unit}"
 
 
 def figures(reason: Reason) -> str:
-    """`used 0 cards, asked 2 cards, allowed 1 cards`, as far as the reason carries figures."""
+    """`used 0 cards, asked 2 cards, allowed 1 card`, as far as the reason carries figures."""
     parts = (("used", reason.used), ("asked", reason.asked), ("allowed", reason.allowed))
     return ", ".join(f"{name} {amount(value, reason.resource)}" for name, value in parts if value is not None)

@@ -54,7 +54,7 @@ def job(**changes: object) -> JobState:
 def test_why_a_job_waits_in_words() -> None:
     told = dict(explain.lines(waiting()))
     assert told["binds"] == "cards"
-    assert told["short"] == "1 cards"
+    assert told["short"] == "1 card"
     assert told["frees"] == "an end of a job that holds such cards"
     assert told["turn"] == "3 of 17 waiting jobs"
     assert told["expected"].startswith("2026-11-30 09:00:12Z: job 01a22b77-feb0")
@@ -63,7 +63,7 @@ def test_why_a_job_waits_in_words() -> None:
 
 def test_who_holds_what_is_short() -> None:
     rows = [dict(zip(explain.HEADERS, explain.leaving_row(one), strict=True)) for one in waiting().leaving]
-    assert rows[0]["CARDS"] == "1 cards"
+    assert rows[0]["CARDS"] == "1 card"
     assert rows[0]["LEAVES"] == "2026-11-30 09:00:12Z"
     assert rows[0]["TENANT"] == "acme"
     assert (rows[1]["CARDS"], rows[1]["LEAVES"], rows[1]["JOB"]) == ("0.25 cards", "open", "of another tenant")
@@ -139,7 +139,8 @@ def test_rows_of_a_quota() -> None:
     tenant = QuotaPage.model_validate(example("quota", "good-acme")["reply"]).tenants[0]
     rows = [dict(zip(quota.HEADERS, quota.row(tenant, line), strict=True)) for line in tenant.lines]
     assert (rows[0]["USED"], rows[0]["COMMITTED"], rows[0]["LEFT"]) == ("1 GPU-hours", "2 GPU-hours", "47 GPU-hours")
-    assert (rows[1]["LEFT"], rows[1]["GUARANTEED"], rows[1]["BORROWED"]) == ("7 cards", "8 cards", "1 cards")
+    assert (rows[1]["LEFT"], rows[1]["GUARANTEED"], rows[1]["BORROWED"]) == ("7 cards", "8 cards", "1 card")
+    assert [row["RESOURCE"] for row in rows] == ["GPU-hours a month", "cards at a time", "jobs at a time"]
     assert (rows[2]["USED"], rows[2]["LIMIT"], rows[2]["GUARANTEED"]) == ("2 jobs", "20 jobs", "")
     assert quota.remarks(tenant) == ["acme runs in vision only"]
     suspended = tenant.model_copy(update={"suspended": True, "pools": []})
@@ -149,7 +150,14 @@ def test_rows_of_a_quota() -> None:
 def test_a_quota_that_was_lowered_under_what_runs_shows_by_how_much() -> None:
     tenant = QuotaPage.model_validate(example("quota", "good-acme")["reply"]).tenants[0]
     lowered = tenant.lines[1].model_copy(update={"limit": 8000})
-    assert dict(zip(quota.HEADERS, quota.row(tenant, lowered), strict=True))["LEFT"] == "over by 1 cards"
+    assert dict(zip(quota.HEADERS, quota.row(tenant, lowered), strict=True))["LEFT"] == "over by 1 card"
+
+
+def test_what_waits_takes_no_cards_from_what_is_left() -> None:
+    tenant = QuotaPage.model_validate(example("quota", "good-acme")["reply"]).tenants[0]
+    crowded = tenant.lines[1].model_copy(update={"committed": 100_000})
+    shown = dict(zip(quota.HEADERS, quota.row(tenant, crowded), strict=True))
+    assert (shown["COMMITTED"], shown["LEFT"]) == ("100 cards", "7 cards")
 
 
 def test_a_quota_of_two_tenants_at_once_is_refused() -> None:
@@ -160,6 +168,11 @@ def test_a_quota_of_two_tenants_at_once_is_refused() -> None:
 
 def test_amounts_of_cards() -> None:
     assert words.amount(1500, "card_milli") == "1.5 cards"
+    assert (words.amount(1, "cards"), words.amount(0, "cards"), words.amount(1, "cpu_milli")) == (
+        "1 card",
+        "0 cards",
+        "1 cpu milli",
+    )
 
 
 def test_what_a_hold_means() -> None:
