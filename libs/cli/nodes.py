@@ -71,15 +71,16 @@ async def all_grades(session: Session) -> list[NodeGrade]:
 
 @click.group(cls=ManualGroup, invoke_without_command=True)
 @click.option("--grade", is_flag=True, help="Show grade, class and what could be given away, with the reasons.")
+@click.option("--declared", is_flag=True, help="Show the declared nodes instead, and how what is announced differs.")
 @options.common
 @click.pass_context
-def nodes(ctx: click.Context, stack: Path | None, *, grade: bool, as_json: bool) -> None:
+def nodes(ctx: click.Context, stack: Path | None, *, grade: bool, declared: bool, as_json: bool) -> None:
     """List the nodes of the fleet with tier, health and cards.
 
     A node takes work while it is ready. Before that it is announced (its checks are awaited) and checked. It may be
     suspect (silent for a while), lost (silent past its lease: its work goes elsewhere), quarantined (faulty), draining
-    or retired (by order). "declared" nodes are written down, and no agent has spoken for them. SINCE is how long it has
-    been so. Cards marked "declared" come from the node's own configuration, "nvml" from its driver.
+    or retired (by order). SINCE is how long it has been so. Cards marked "declared" come from the node's own
+    configuration, "nvml" from its driver.
 
     \b
     Examples:
@@ -88,9 +89,13 @@ def nodes(ctx: click.Context, stack: Path | None, *, grade: bool, as_json: bool)
       farside nodes import fleet.csv --reason "spring audit"
     """
     if ctx.invoked_subcommand is None:
-        run(_grades(stack, as_json=as_json) if grade else _nodes(stack, as_json=as_json))
-    elif grade or stack is not None or as_json:
-        msg = f"--grade, --stack and --json before {ctx.invoked_subcommand} are those of the list: put them after it"
+        if grade and declared:
+            msg = "--grade is of nodes that are announced, --declared of what is written down: give one of them"
+            raise click.UsageError(msg)
+        listed = _grades if grade else _declared if declared else _nodes
+        run(listed(stack, as_json=as_json))
+    elif grade or declared or stack is not None or as_json:
+        msg = f"options before {ctx.invoked_subcommand} belong to the list: put them after it"
         raise click.UsageError(msg)
 
 
@@ -103,8 +108,9 @@ async def _nodes(stack: Path | None, *, as_json: bool) -> None:
         return
     now = datetime.now(UTC)
     headers = ("NODE", "TIER", "ZONE", "STATE", "SINCE", "CARDS", "MEMORY", "WORK", "NOTE")
-    rows = [row(node, now) for node in found] + [_absent_row(one, now) for one in absent]
-    output.table(headers, sorted(rows), empty="no node has announced itself yet, and none is declared")
+    output.table(headers, [row(node, now) for node in found], empty="no node has announced itself yet")
+    if absent:
+        output.note(f"{words.count(len(absent), 'declared node')} without an agent: `farside nodes --declared`")
 
 
 def row(node: NodeState, now: datetime) -> tuple[str, ...]:
@@ -125,11 +131,32 @@ def row(node: NodeState, now: datetime) -> tuple[str, ...]:
     )
 
 
-def _absent_row(one: Declared, now: datetime) -> tuple[str, ...]:
+async def _declared(stack: Path | None, *, as_json: bool) -> None:
+    async with connected(stack) as session:
+        found = await all_declared(session)
+    if as_json:
+        output.as_json({"declared": found})
+        return
+    now = datetime.now(UTC)
+    headers = ("NODE", "TIER", "ZONE", "SINCE", "CARDS", "MEMORY", "ANNOUNCED", "DIFFERENCES")
+    output.table(
+        headers, [declared_row(one, now) for one in found], empty="no node is declared: `farside nodes import`"
+    )
+
+
+def declared_row(one: Declared, now: datetime) -> tuple[str, ...]:
+    """One line of the table of declarations."""
     node = one.node
-    kinds = f"{node.cards} x {node.card_model or 'card'}" if node.cards else ""
-    memory, since = words.size(node.memory_bytes), words.age(one.declared_at, now)
-    return (node.node, node.tier, node.zone or "", "declared", since, kinds, memory, "", "no agent has announced it")
+    return (
+        node.node,
+        node.tier,
+        node.zone or "",
+        words.age(one.declared_at, now),
+        f"{node.cards} x {node.card_model or 'card'}" if node.cards else "",
+        words.size(node.memory_bytes),
+        "yes" if one.announced else "no",
+        "; ".join(one.differences),
+    )
 
 
 def cards(node: NodeState) -> str:
