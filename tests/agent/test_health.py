@@ -87,6 +87,22 @@ async def test_a_card_that_falls_off_the_bus_fails_its_check(world: World, stub:
     assert (report.cards[0].uuid, report.cards[1].lost) == (uuid(0), False)
 
 
+async def test_a_driver_that_hangs_is_a_fault_of_its_cards_and_stops_nothing_else(world: World, stub: Stub) -> None:
+    world.agent(**settings(stub, FARSIDE_DRIVER_S="0.5")).start()
+    await reported(world, lambda report: len(report.cards) == 2, "both cards")
+    stub.change(1, hang=1)
+    report = await reported(world, lambda report: report.cards[1].fault, "the silence")
+    assert {card.fault for card in report.cards} == {"no_answer"}
+    assert [card.uuid for card in report.cards] == [uuid(0), uuid(1)]
+    run = world.run("true")
+    await world.offer(run)
+    assert (await world.saw(run, "exited")).cause == "completed"
+    del stub.cards[1]["hang"]
+    stub.write()
+    back = await reported(world, lambda report: report.cards[1].fault is None, "the answer")
+    assert back.cards[1].temperature_c == 51
+
+
 async def test_what_only_moves_is_told_when_it_is_time(world: World, stub: Stub) -> None:
     world.agent(**settings(stub, FARSIDE_HEALTH_S="0.1", FARSIDE_REPORT_S="2")).start()
     first = await reported(world, lambda _: True, "the first report")

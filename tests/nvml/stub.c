@@ -1,8 +1,9 @@
 /* A stand-in for libnvidia-ml.so.1: it answers what the file $FARSIDE_NVML_STUB says at the moment of the call.
  *
  * Lines are `CARD NAME VALUE...`, where CARD is an index or `-` for the library itself. `CARD fail.FUNCTION CODE` makes
- * one function fail on a card, `CARD fail CODE` every one that reads something. What the file does not name is not
- * supported. With -DOLD the functions are absent that a driver of 2019 did not have.
+ * one function fail on a card, `CARD fail CODE` every one that reads something, and while there is `CARD hang 1` none of
+ * these returns. What the file does not name is not supported. With -DOLD the functions are absent that a driver of 2019
+ * did not have.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -62,6 +63,7 @@ static int gate(int card, const char *function) {
     char name[LINE];
     u64 code;
     if (!running) return NOT_INITIALISED;
+    while (number(card, "hang", &code) == OK) usleep(PAUSE_US);
     snprintf(name, LINE, "fail.%s", function);
     if (number(card, name, &code) == OK || number(card, "fail", &code) == OK) return (int)code;
     return OK;
