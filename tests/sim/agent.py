@@ -90,15 +90,18 @@ class Agent:
     def back_ms(self) -> int | None:
         """When the agent takes messages again, None when it does."""
         machine = self.machine
+        if self._down_until is machine.down_until is machine.cut_until is None:
+            return self.stopped_until_ms
         times = (self._down_until, self._halted_until, machine.down_until, machine.frozen_until, machine.cut_until)
         return max((ms for ms in times if ms is not None), default=None)
 
     @property
     def stopped_until_ms(self) -> int | None:
         """Until when the process does nothing; None while it runs."""
-        machine = self.machine
-        times = (self._halted_until, machine.frozen_until)
-        return max((ms for ms in times if ms is not None), default=None)
+        halted, frozen = self._halted_until, self.machine.frozen_until
+        if halted is None or frozen is None:
+            return frozen if halted is None else halted
+        return max(halted, frozen)
 
     def start(self) -> None:
         """A new start of the agent: it announces itself with what it has adopted, and goes on from the journal."""

@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Collection
 from dataclasses import dataclass
 
-_MASK = (1 << 64) - 1
+_MASK = (1 << 32) - 1
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ CALM = Rates(0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
 
 def draw(seed: int, name: str) -> float:
     """A number in [0, 1) from the seed and a name."""
-    return _mix(seed, name) / (1 << 64)
+    return _mix(seed, name) / (1 << 32)
 
 
 def amount(seed: int, name: str, low: int, high: int) -> int:
@@ -41,11 +41,11 @@ def amount(seed: int, name: str, low: int, high: int) -> int:
 
 
 def _mix(seed: int, name: str) -> int:
-    """The finalizer of splitmix64 over a checksum of the name."""
-    z = (zlib.crc32(name.encode()) * 0x9E3779B97F4A7C15 + (seed + 1) * 0xD1B54A32D192ED03) & _MASK
-    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
-    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & _MASK
-    return z ^ (z >> 31)
+    """A checksum of the name, begun at the seed, its bits well mixed (the finalizer of MurmurHash3)."""
+    z = zlib.crc32(name.encode(), seed * 0x9E3779B1 & _MASK)
+    z = (z ^ z >> 16) * 0x85EBCA6B & _MASK
+    z = (z ^ z >> 13) * 0xC2B2AE35 & _MASK
+    return z ^ z >> 16
 
 
 class Faults:

@@ -4,8 +4,7 @@ One transaction takes a message: its id enters the inbox, rows are written, mess
 stands, or none of it. What is in the outbox is published after the commit, in order.
 """
 
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 from tests.sim.bus import Bus, Mail
@@ -119,15 +118,12 @@ class Service:
         """No copy will come any more: the inbox row has done its work."""
         self.inbox.pop(mail.id, None)
 
-    @contextmanager
-    def transaction(self) -> Generator[Tx]:
+    def transaction(self) -> "Transaction":
         """Commit at the end, or take back everything when it is left by an error."""
-        tx = Tx()
-        try:
-            yield tx
-        except BaseException:
-            tx.roll_back()
-            raise
+        return Transaction(self)
+
+    def commit(self, tx: Tx) -> None:
+        """What was written stands; what is in the outbox is published."""
         self.commits += 1
         for act in tx.afterwards:
             act()
@@ -144,3 +140,22 @@ class Service:
     def emit(self, tx: Tx, topic: str, body: Any, *, key: str, subject: str, sequence: int) -> None:
         """Put a message into the outbox."""
         tx.outbox.append(Mail(self.bus.next_id(), topic, key, subject, sequence, body))
+
+
+class Transaction:
+    """The span of one transaction."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._tx = Tx()
+
+    def __enter__(self) -> Tx:
+        """Begin."""
+        return self._tx
+
+    def __exit__(self, kind: type[BaseException] | None, error: object, trace: object) -> None:
+        """Commit, or roll back."""
+        if kind is None:
+            self._service.commit(self._tx)
+        else:
+            self._tx.roll_back()
