@@ -17,6 +17,7 @@ from libs.cli.why import WAITING, state_words
 from libs.kit.ids import new_id
 
 EVENTS = (
+    registry.JOBS_ACCEPTED,
     registry.JOBS_HELD,
     registry.JOBS_WAITING,
     registry.JOBS_PLACED,
