@@ -27,6 +27,8 @@ class Layout:
     node: Ints  # R
     first: tuple[int, ...]  # N + 1, the rows of node n are first[n] to first[n + 1]
     kind: Ints  # R, index into the kinds
+    cpu: Ints  # R, of the whole node
+    memory: Ints  # R, of the whole node
     cards: Ints  # R x W, index into the fleet's cards, NONE where there is none
     links: Ints  # R x W, the group of cards that share a link
     card_row: Ints  # C
@@ -68,6 +70,8 @@ def laid_out(fleet: Fleet) -> Layout:
         node=node,
         first=tuple(np.searchsorted(node, np.arange(len(fleet.nodes) + 1)).tolist()),
         kind=kind,
+        cpu=fleet.cpu_milli[node],
+        memory=fleet.memory_bytes[node],
         cards=cards,
         links=np.where(cards >= 0, fleet.card_link[cards] if len(fleet.card_link) else NONE, NONE),
         card_row=card_row,

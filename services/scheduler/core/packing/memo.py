@@ -34,6 +34,7 @@ class Memo:
     state: State | None = None
     key: tuple[Mix, Placer] | None = None
     scorer: Scorer | None = None
+    lasting: bool = True
     tables: dict[tuple[Demand, Tier], Table] = field(default_factory=dict[tuple[Demand, Tier], Table])
     log: list[int] = field(default_factory=list[int])
 
@@ -51,7 +52,8 @@ class Memo:
             return
         if self.layout is not layout or self.key != (mix, placer) or self.state is None or len(self.log) > LOG:
             self._forget()
-            self.layout, self.key, self.scorer = layout, (mix, placer), placer.scorer(layout, mix)
+            self.layout, self.key, self.lasting = layout, (mix, placer), placer.lasting
+            self.scorer = placer.scorer(layout, mix)
         else:
             self.log.extend(state.differing(self.state).tolist())
         self.state = state
@@ -61,7 +63,7 @@ class Memo:
         assert self.layout is not None
         assert self.state is not None
         table = self.tables.pop((demand, tier), None)
-        if table is None or len(self.log) - table.seen > self.layout.rows:
+        if table is None or not self.lasting or len(self.log) - table.seen > self.layout.rows:
             table = self._fresh(demand, tier)
         elif table.seen < len(self.log):
             self._score(table, np.array(self.log[table.seen :], dtype=np.int64))
@@ -102,7 +104,17 @@ def _same(left: Fleet, right: Fleet) -> bool:
     if left is right:
         return True
     named = ("nodes", "models")
-    fixed = ("tier", "scarce", "card_node", "card_index", "card_model", "card_memory_bytes", "card_link")
+    fixed = (
+        "tier",
+        "scarce",
+        "cpu_milli",
+        "memory_bytes",
+        "card_node",
+        "card_index",
+        "card_model",
+        "card_memory_bytes",
+        "card_link",
+    )
     return all(getattr(left, name) == getattr(right, name) for name in named) and all(
         np.array_equal(getattr(left, name), getattr(right, name)) for name in fixed
     )

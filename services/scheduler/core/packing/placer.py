@@ -11,6 +11,7 @@ from services.scheduler.core.packing.mix import Mix
 from services.scheduler.core.packing.needs import Need
 
 ANY_CARD = -1
+HUNDREDTHS = 100
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,11 @@ class Placer(Protocol):
         """What it is called."""
         ...
 
+    @property
+    def lasting(self) -> bool:
+        """Whether a score holds for as long as its row is the same."""
+        ...
+
     def scorer(self, layout: Layout, mix: Mix) -> Scorer:
         """The policy for one fleet and one mix."""
         ...
@@ -44,20 +50,42 @@ class Placer(Protocol):
 
 @dataclass(frozen=True)
 class BestFit:
-    """The row that is left with the least, of cards with the least memory."""
+    """The row that is left with the least cards and processors, each as a part of the most that a node has."""
 
     name: str = "bestfit"
+    lasting: bool = True
 
     def scorer(self, layout: Layout, mix: Mix) -> Scorer:
         """It learns nothing from the mix."""
         del mix
-        rank = np.unique(layout.kind_memory, return_inverse=True)[1].astype(np.float64)
+        most_cards, most_cpu = max(1, layout.cards.shape[1]) * CARD, max(1, int(layout.cpu.max(initial=1)))
 
         def score(state: State, need: Need, rows: Ints) -> Scores:
             kind = layout.kind[rows]
-            left = state.free[rows].sum(axis=1) / CARD
+            cards = state.free[rows].sum(axis=1) - need.cards * need.shares[kind]
+            left = cards / most_cards / 2 + (state.cpu[rows] - need.demand.cpu_milli) / most_cpu / 2
             column = tightest(state, need.shares[kind], rows) if need.fraction else np.full(len(rows), ANY_CARD)
-            return Scores(-(rank[kind] * layout.cards.shape[1] * 2 + left), column)
+            return Scores(np.floor(HUNDREDTHS * (1 - left)), column)
+
+        return score
+
+
+@dataclass(frozen=True)
+class Random:
+    """Any row that fits, and any card: what the rest is worth is seen beside it. A number says which of many."""
+
+    seed: int = 0
+    name: str = "random"
+    lasting: bool = False
+
+    def scorer(self, layout: Layout, mix: Mix) -> Scorer:
+        """One that draws anew for each search."""
+        del mix
+        draw = np.random.default_rng(self.seed)
+
+        def score(state: State, need: Need, rows: Ints) -> Scores:
+            enough = state.free[rows] >= need.shares[layout.kind[rows]][:, None]
+            return Scores(draw.random(len(rows)), (enough * (1 + draw.random(enough.shape))).argmax(axis=1))
 
         return score
 
