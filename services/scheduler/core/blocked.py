@@ -185,9 +185,8 @@ class Blocked:
         full = self._pools[pool] >= policy.reservations or self._pools.total() >= policy.max_reservations
         if full or not self._hopeful(purpose, demand):
             return Wait(kept, NEVER, CROWDED)
-        grace_ends = scene.now_us + policy.grace_s * 1_000_000
-        ends = np.where(self._work.leaving, grace_ends, self._work.ends_us)
-        start = first_start(scene, self._work, demand, allowed, ends)
+        ends = self._work.gone_us(scene.now_us, policy.grace_s)
+        start = first_start(scene.room, self._work, demand, allowed, ends)
         moved = self._move(turn, demand, allowed, start)
         if moved is not None:
             return moved

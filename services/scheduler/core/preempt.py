@@ -150,6 +150,6 @@ class _Hunt:
         """Whether the job fits when these have left, on one node if it is told."""
         if not attempts or not self._rights.allow(attempts):
             return None
-        allowed = self._allowed if node is None else only(self._scene, [node], self._allowed)
+        allowed = self._allowed if node is None else only(self._scene.fleet, [node], self._allowed)
         found = found_without(self._scene.room, self._work, self._demand, allowed, list(attempts))
         return None if found is None else Victims(tuple(attempts), found)

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from services.scheduler.core.arrays import NEVER, Bools, Demand, Ints
+from services.scheduler.core.arrays import NEVER, Bools, Demand, Fleet, Ints
 from services.scheduler.core.packing import Found, Room
 from services.scheduler.core.places import Area, areas
 from services.scheduler.core.scene import Scene
@@ -22,7 +22,7 @@ class Start:
     after: tuple[int, ...]
 
 
-def first_start(scene: Scene, work: Work, demand: Demand, allowed: Bools | None, ends_us: Ints) -> Start | None:
+def first_start(room: Room, work: Work, demand: Demand, allowed: Bools | None, ends_us: Ints) -> Start | None:
     """The first time at which the job would fit if every attempt ran to its end; None if that is not known.
 
     `ends_us` is when each attempt is gone. What is placed in this plan counts as staying.
@@ -32,16 +32,16 @@ def first_start(scene: Scene, work: Work, demand: Demand, allowed: Bools | None,
     at = -1
     while low <= high:
         middle = (low + high) // 2
-        there = areas(scene.room, demand, work.without(scene.room, ends_us <= times[middle]), allowed)
+        there = areas(room, demand, work.without(room, ends_us <= times[middle]), allowed)
         if there:
             best, at, high = there, middle, middle - 1
         else:
             low = middle + 1
-    return _start(scene, work, demand, allowed, ends_us, times[at], best) if best else None
+    return _start(room, work, demand, allowed, ends_us, times[at], best) if best else None
 
 
 def _start(
-    scene: Scene, work: Work, demand: Demand, allowed: Bools | None, ends_us: Ints, at_us: int, there: list[Area]
+    room: Room, work: Work, demand: Demand, allowed: Bools | None, ends_us: Ints, at_us: int, there: list[Area]
 ) -> Start | None:
     """The places themselves; few nodes are looked at first, as giving back takes time."""
     gone = ends_us <= at_us
@@ -50,7 +50,7 @@ def _start(
         enough = int(np.searchsorted(np.cumsum(area.counts[order]), demand.members)) + 1
         for nodes in (area.nodes[order[: 2 * enough]], area.nodes):
             attempts = work.on(nodes, gone)
-            found = found_without(scene.room, work, demand, only(scene, nodes, allowed), attempts)
+            found = found_without(room, work, demand, only(room.fleet, nodes, allowed), attempts)
             if found is not None:
                 touched = np.array([spot.node for spot in found.spots], dtype=np.int64)
                 return Start(at_us, found, tuple(work.on(touched, gone)))
@@ -66,9 +66,9 @@ def found_without(room: Room, work: Work, demand: Demand, allowed: Bools | None,
     return found
 
 
-def only(scene: Scene, nodes: Ints | list[int], allowed: Bools | None) -> Bools:
+def only(fleet: Fleet, nodes: Ints | list[int], allowed: Bools | None) -> Bools:
     """A mask of `nodes`, as far as they are allowed."""
-    mask = np.zeros(len(scene.fleet.nodes), dtype=np.bool_)
+    mask = np.zeros(len(fleet.nodes), dtype=np.bool_)
     mask[nodes] = True
     return mask if allowed is None else mask & allowed
 

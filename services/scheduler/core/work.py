@@ -41,6 +41,10 @@ class Work:
             return np.zeros(self.count, dtype=np.bool_)
         return (self.running.preempted_us >= 0) & (self.running.preempted_us >= self.running.changed_us)
 
+    def gone_us(self, now_us: int, grace_s: int) -> Ints:
+        """When each attempt is gone at the latest: those that leave within their grace."""
+        return np.where(self.leaving, now_us + grace_s * 1_000_000, self.ends_us)
+
     def held(self, attempt: int) -> list[Held]:
         """What the members of an attempt hold."""
         return [self._held(member) for member in self._members[attempt]]

@@ -47,8 +47,9 @@ def _shares(memory: Ints, demand: Demand) -> Ints:
         return np.zeros_like(memory)
     if demand.cards > 1 or demand.share_memory_bytes == 0:
         return np.full_like(memory, CARD if demand.cards > 1 else demand.share)
-    known = np.maximum(memory, 1)
-    return np.where(memory > 0, -(-demand.share_memory_bytes * CARD // known), CARD + 1)
+    enough = np.maximum(memory, 1) >= demand.share_memory_bytes
+    part = np.minimum(memory, demand.share_memory_bytes)
+    return np.where(enough & (memory > 0), -(-part * CARD // np.maximum(memory, 1)), CARD + 1)
 
 
 def share_of(demand: Demand, card_memory_bytes: int) -> int:
