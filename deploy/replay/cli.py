@@ -6,11 +6,30 @@ from pathlib import Path
 import click
 
 from deploy.replay import bench as replays
+from deploy.replay import openb_bench
 from deploy.replay.cluster import Costs
 from deploy.replay.philly import SECOND_US
 from libs.cli import output
 from libs.cli import picture as picture_file
 from libs.cli.manual import ManualGroup
+
+MAX_SEEDS = 1000
+
+
+def _seeds(_context: click.Context, _parameter: click.Parameter, text: str) -> tuple[int, ...]:
+    """`42-51` or `1,2,5-7` as numbers, in order and each once."""
+    seeds: list[int] = []
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        if not first.isdigit() or (dash and not last.isdigit()) or len(first + last) > len(str(MAX_SEEDS)) * 4:
+            msg = f"{text!r}: {part.strip()!r} is no number and no range: write 42-51, or 1,2,5-7"
+            raise click.BadParameter(msg)
+        span = range(int(first), int(last or first) + 1)
+        if not span or len(seeds) + len(span) > MAX_SEEDS:
+            msg = f"{text!r}: {part.strip()!r} must go upwards, and all together be at most {MAX_SEEDS} seeds"
+            raise click.BadParameter(msg)
+        seeds.extend(span)
+    return tuple(dict.fromkeys(seeds))
 
 
 @click.group(cls=ManualGroup)
@@ -80,3 +99,50 @@ def philly(
     output.table(replays.HEADERS, replays.rows(done), empty="no policy was asked for")
     if report["refused_as_too_large"]:
         output.note(f"{report['refused_as_too_large']} jobs are larger than the cluster and were left out")
+
+
+@bench.command(short_help="Fill a fleet with an openb trace and see what is left unallocated.")
+@click.option("--nodes", type=click.Path(path_type=Path, dir_okay=False), required=True, help="CSV file of nodes.")
+@click.option("--pods", type=click.Path(path_type=Path, dir_okay=False), required=True, help="CSV file of tasks.")
+@click.option("--seeds", default="42-51", show_default=True, callback=_seeds, help="Such as 42-51, or 1,2,5-7.")
+@click.option(
+    "--policy",
+    "policies",
+    type=click.Choice(openb_bench.POLICIES),
+    multiple=True,
+    help="This policy only; may be repeated.",
+)
+@click.option("--workers", default=os.cpu_count() or 1, type=click.IntRange(min=1), help="Runs at a time.")
+@click.option("--plot", type=click.Path(path_type=Path, dir_okay=False), callback=picture_file.checked, help="Draw it.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")
+def openb(
+    nodes: Path,
+    pods: Path,
+    seeds: tuple[int, ...],
+    policies: tuple[str, ...],
+    *,
+    workers: int,
+    plot: Path | None,
+    as_json: bool,
+) -> None:
+    """Let the tasks of a trace arrive at empty nodes in an order of chance, more of them than the cards can hold.
+
+    Nothing leaves, and what does not fit is not tried again. What stays unallocated of the cards is told after so many
+    per cent of their capacity have arrived, as median, least and greatest over the seeds. Each decision is the
+    scheduler's own `decide`. Farside's policy learns the mix from what has arrived; the others are told the whole list.
+    Progress goes to standard error. Rates are of one process: for these give --workers 1.
+
+    Example:
+      farside bench openb --nodes nodes.csv --pods pods.csv --seeds 42-51 --plot openb.png
+
+    """
+    chosen = tuple(dict.fromkeys(policies)) or openb_bench.POLICIES
+    done = openb_bench.runs((nodes, pods), seeds, chosen, workers, lambda line: click.echo(line, err=True))
+    if plot is not None:
+        from deploy.replay.openb_picture import draw  # noqa: PLC0415 - as above
+
+        draw(done, pods.stem, plot)
+    if as_json:
+        output.as_json(openb_bench.report(done))
+        return
+    output.table(openb_bench.HEADERS, openb_bench.lines(done), empty="no policy was asked for")

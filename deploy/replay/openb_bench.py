@@ -28,6 +28,7 @@ MARKS = (90, 95, 100, 110, 120, 130)
 FIRST, GROWTH = 16, 1.5
 DECIMALS = 3
 TENANT = "trace"
+HEADERS = ("POLICY", *(f"LEFT AT {mark} %" for mark in MARKS), f"SPREAD AT {PERCENT} %", "PLACEMENTS/S")
 
 
 @dataclass(frozen=True)
@@ -207,3 +208,14 @@ def spread(values: Sequence[float]) -> dict[str, float]:
     """Median, least and greatest."""
     told = {"median": median(values), "min": min(values), "max": max(values)}
     return {name: round(value, DECIMALS) for name, value in told.items()}
+
+
+def lines(done: Mapping[str, Sequence[Run]]) -> list[tuple[str, ...]]:
+    """The same as rows of a table: medians of what is left unallocated, in per cent."""
+    rows: list[tuple[str, ...]] = []
+    for name, several in done.items():
+        last = spread([one.unallocated[PERCENT] for one in several])
+        medians = (f"{median(one.unallocated[mark] for one in several):.2f}" for mark in MARKS)
+        speed = f"{median(rate(one) for one in several):,.0f}"
+        rows.append((name, *medians, f"{last['min']:.2f} - {last['max']:.2f}", speed))
+    return rows
