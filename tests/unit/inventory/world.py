@@ -22,6 +22,7 @@ from services.inventory.core.model import (
     NodeEvent,
     Noise,
     OpenBreaker,
+    OpenFaultBreaker,
     Sight,
     Sound,
     Tick,
@@ -151,6 +152,8 @@ class World:
                     self._lose(effect.node.name)
             case OpenBreaker():
                 self.breaker_open = True
+            case OpenFaultBreaker():
+                raise AssertionError(effect.reason)
             case CloseBreaker():
                 self.breaker_open = False
                 self.nodes = {name: replace(node, requeue_held=False) for name, node in self.nodes.items()}
