@@ -3,10 +3,10 @@
 from pathlib import Path
 
 import click
+from click.core import ParameterSource
 
 from contracts import registry
 from contracts.queue import QuotaLine, QuotaPage, QuotaQuery, QuotaResource, TenantQuota
-from contracts.registry import NO_KEY
 from libs.cli import options, output, words
 from libs.cli.manual import Manual
 from libs.cli.session import Session, connected, run
@@ -34,8 +34,9 @@ HEADERS = (
 @click.argument("name", metavar="[TENANT]", required=False)
 @options.seen_tenant
 @options.common
-def quota(name: str | None, tenant: str, stack: Path | None, *, as_json: bool) -> None:
-    """Show the quotas of TENANT, or of every tenant.
+@click.pass_context
+def quota(ctx: click.Context, name: str | None, tenant: str, stack: Path | None, *, as_json: bool) -> None:
+    """Show the quotas of TENANT, else of the tenant you act for, else of every tenant.
 
     GPU-hours count for a UTC month: USED is what ran, COMMITTED what waiting and running jobs may still use by their
     max_runtime_s. Cards and jobs count at one time: USED is what runs, COMMITTED what waits. GPU-hours must be left for
@@ -47,7 +48,8 @@ def quota(name: str | None, tenant: str, stack: Path | None, *, as_json: bool) -
       farside quota --json
 
     """
-    if name is not None and tenant not in {NO_KEY, name}:
+    stated = ctx.get_parameter_source("tenant") is ParameterSource.COMMANDLINE
+    if stated and name not in {None, tenant}:
         msg = f"TENANT is {name!r} and --tenant {tenant!r}: name one"
         raise click.UsageError(msg)
     run(_quota(name or tenant, stack, as_json=as_json))

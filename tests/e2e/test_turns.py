@@ -1,11 +1,14 @@
 """Whose turn it is and why a job waits, asked of a running stack: before submission, in the queue, on hold."""
 
+import json
 import sys
 from collections.abc import Generator
 from typing import Any
 
 import pytest
+from click.testing import CliRunner, Result
 
+from libs.cli.main import cli
 from tests.e2e.shell import Shell, job_file, running_stack
 from tests.waiting import until_sync
 
@@ -103,7 +106,7 @@ def test_quota_counts_what_runs(farside: Shell) -> None:
     assert lines["card_milli"]["used"] == 4000
     assert lines["jobs"]["used"] == 2
     assert 0 < lines["gpu_ms"]["used"] + lines["gpu_ms"]["committed"] <= 4 * RUN_S * 1000
-    assert "4 cards" in farside("quota", "acme").out
+    assert "4 cards" in farside("quota", "acme", tenant="beta").out
     every = farside("quota", "--tenant", "_", "--json").json()["tenants"]
     assert {"acme", "beta"} <= {one["tenant"] for one in every}
 
@@ -139,3 +142,27 @@ def test_a_class_changes_and_one_above_the_tenant_s_does_not(farside: Shell) -> 
     farside("job", "cancel", modest.out.strip(), tenant="beta")
     assert refused.status == 1
     assert "stays normal, priority_not_allowed: " in refused.err
+
+
+def test_a_tenant_asks_by_its_own_user(farside: Shell) -> None:
+    stack = json.loads((farside.folder / "stack" / "stack.json").read_text())
+    env = {"FARSIDE_NATS_URL": stack["tenants"]["acme"], "FARSIDE_TENANT": None}
+
+    def acme(*words: str, stdin: str = "") -> Result:
+        return CliRunner().invoke(cli, words, input=stdin, env=env)
+
+    file = job_file("own", resources={"cards": 2})
+    assert "would be taken: waits" in acme("job", "submit", "-", "--dry-run", stdin=file).stdout
+    job_id = acme("job", "submit", "-", stdin=file).stdout.strip()
+    try:
+        state_of(farside, job_id, "waiting")
+        assert job_id in acme("queue").stdout
+        assert "binds" in acme("why", job_id).stdout
+        assert f"own ({job_id}) is batch" in acme("job", "reprioritize", job_id, "batch").stderr
+        assert "is held" in acme("job", "hold", job_id).stderr
+        assert [line.split()[0] for line in acme("quota").stdout.splitlines()] == ["TENANT", "acme", "acme", "acme"]
+    finally:
+        farside("job", "cancel", job_id)
+    other = acme("quota", "beta")
+    assert other.exit_code == 1
+    assert "tenant acme may not speak for tenant beta" in other.stderr
