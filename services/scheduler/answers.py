@@ -67,9 +67,10 @@ class Answers:
     async def on_explain(self, tx: PgTx, call: Call[ExplainQuery]) -> ExplainReply:
         """Why a job waits, by the last plan."""
         board, now = self._board(), self.desk.clock.now()
+        await self.desk.look(tx.conn)
         job = await reads.find_job(tx.conn, call.key, call.body.job)
         waits, row = job.phase in WAITING, self.desk.snapshot.job(job.spec.job_id)
-        if not waits or row is None or row.version != job.version:
+        if not waits or row is None:
             return _explained(job, board, waits=waits, now=now)
         told = story(self.desk, board, row, call.key, now)
         return _explained(job, board, waits=True, now=now).model_copy(update=vars(told))
@@ -82,12 +83,12 @@ class Answers:
             raise Problem(ProblemCode.INVALID, msg)
         self._board()
         shapes = await self.submissions.shapes(tx.conn)
-        taken = await store.load_job(tx.conn, spec.job_id) is not None
+        taken = await store.is_known(tx.conn, spec.job_id)
         reason = await self.submissions.refusal(tx.conn, spec.tenant, spec, shapes, now, taken=taken)
         if reason is not None:
             binds, short = constraint_of(reason), short_of(reason)
             return DryRunReply(verdict=Verdict.REFUSED, reason=reason, constraint=binds, short=short, as_of=now)
-        await self.desk.look()
+        await self.desk.look(tx.conn)
         row = _as_if_submitted(spec, now)
         return self._foretold(row, await self.desk.what_if(row), call.key)
 
@@ -168,8 +169,10 @@ def _queued(row: JobRow, number: int, board: Board) -> QueuedJob:
 
 def _as_if_submitted(spec: JobSpec, now: datetime) -> JobRow:
     """The row that an accepted job would have."""
-    nothing = dict.fromkeys(("reason", "not_before", "preempted_at", "leaving_for", "attempt", "saved_at"))
-    columns = {"version": 1, "phase": JobPhase.ACCEPTED, "submitted_at": now, "avoid": (), "damaged": False}
+    nothing = dict.fromkeys(
+        ("reason", "not_before", "damaged_at", "preempted_at", "leaving_for", "attempt", "saved_at")
+    )
+    columns = {"version": 1, "phase": JobPhase.ACCEPTED, "submitted_at": now, "avoid": ()}
     return row_of(spec, {**nothing, **columns}, {})
 
 

@@ -61,9 +61,10 @@ class Cycle:
                 due = await store.due_jobs(tx.conn, now, MAX_DUE)
             for job_id in due:
                 await self._ring(job_id)
-            changed = await desk.look()
-            changed = await self._files_changed() or changed or self._again
-            if changed or (self._next_turn is not None and self._next_turn <= now):
+            async with desk.transaction() as tx:
+                await desk.look(tx.conn)
+            changed = await self._files_changed()
+            if changed or desk.moved or self._again or (self._next_turn is not None and self._next_turn <= now):
                 await self._place()
             await self._keep_house()
         except BaseException:

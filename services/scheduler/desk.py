@@ -58,6 +58,7 @@ class Desk:
     clock: Clock
     snapshot: Snapshot = field(default_factory=Snapshot)
     board: Board | None = None
+    moved: bool = False
     _memo: Memo = field(default_factory=Memo)
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
@@ -66,15 +67,16 @@ class Desk:
         self.snapshot, self.board, self._memo = Snapshot(), None, Memo()
         self._lock = asyncio.Lock()
 
-    async def look(self) -> bool:
-        """Take in what has changed since; True when a plan might come out otherwise."""
-        async with self._lock, self.transaction() as tx:
-            return await self.snapshot.refresh(tx.conn, self.clock.now(), self.policies.rules.policy.half_life_s)
+    async def look(self, conn: Connection) -> None:
+        """Take in what has changed since; `moved` tells when a plan might come out otherwise."""
+        async with self._lock:
+            half_life_s = self.policies.rules.policy.half_life_s
+            self.moved = await self.snapshot.refresh(conn, self.clock.now(), half_life_s) or self.moved
 
     async def plan(self) -> Plan:
         """What to do now."""
         async with self._lock:
-            now = self.clock.now()
+            now, self.moved = self.clock.now(), False
             plan = await self._decide(self._scenery(now), now)
             self.board = Board.of(plan, now)
             return plan

@@ -32,11 +32,13 @@ MAX_ARRIVALS = 100_000
 LEARN_SHARE = 0.1
 HALF_LIVES = 10
 
+# Rows that somebody else is taking at this moment are left to them: they put them into the same memory.
 _TAKE_CHANGES = """
-    DELETE FROM changes WHERE number IN (SELECT number FROM changes ORDER BY number LIMIT $1) RETURNING kind, id
+    DELETE FROM changes
+    WHERE number IN (SELECT number FROM changes ORDER BY number LIMIT $1 FOR UPDATE SKIP LOCKED) RETURNING kind, id
 """
 _JOB_COLUMNS = """
-    spec, version, phase, attempts, reason, not_before, submitted_at, avoid, damaged, preempted_at, leaving_for,
+    spec, version, phase, attempts, reason, not_before, submitted_at, avoid, damaged_at, preempted_at, leaving_for,
     attempt, saved_at
 """
 _JOBS = f"SELECT job_id, {_JOB_COLUMNS} FROM jobs WHERE phase <> 'finished'"  # noqa: S608 - columns above

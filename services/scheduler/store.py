@@ -31,7 +31,7 @@ _SAVE_JOB = """
     INSERT INTO jobs (job_id, tenant, name, spec, body_sha256, version, phase, outcome, reason, attempt, attempts,
       failures, losses, cancel_requested, held, hold_changed_at, not_before, wake_at, progress_step, commit_ms,
       commit_rolling, trace, submitted_at, updated_at, avoid, priority_changed_at,
-      damaged, preempted_at, leaving_for)
+      damaged_at, preempted_at, leaving_for)
     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23,
       $24, $25, $26, $27, $28, $29)
     ON CONFLICT (job_id) DO UPDATE SET version = excluded.version, phase = excluded.phase, outcome = excluded.outcome,
@@ -39,7 +39,7 @@ _SAVE_JOB = """
       failures = excluded.failures, losses = excluded.losses, cancel_requested = excluded.cancel_requested,
       held = excluded.held, hold_changed_at = excluded.hold_changed_at, not_before = excluded.not_before,
       wake_at = excluded.wake_at, progress_step = excluded.progress_step, updated_at = excluded.updated_at,
-      avoid = excluded.avoid, damaged = excluded.damaged, preempted_at = excluded.preempted_at,
+      avoid = excluded.avoid, damaged_at = excluded.damaged_at, preempted_at = excluded.preempted_at,
       leaving_for = excluded.leaving_for, saved_at = CASE WHEN jobs.attempts = excluded.attempts THEN jobs.saved_at END,
       priority_changed_at = excluded.priority_changed_at,
       spec = CASE WHEN jobs.priority_changed_at IS NOT DISTINCT FROM excluded.priority_changed_at THEN jobs.spec
@@ -117,6 +117,11 @@ async def load_job(conn: Connection, job_id: str) -> Stored | None:
     return None if row is None else to_stored(row)
 
 
+async def is_known(conn: Connection, job_id: str) -> bool:
+    """Whether there is a job of this id."""
+    return bool(await conn.fetchval("SELECT EXISTS (SELECT 1 FROM jobs WHERE job_id = $1)", job_id))
+
+
 def to_stored(row: Row) -> Stored:
     """A row of `jobs`."""
     return Stored(to_job(row), str(row["body_sha256"]), row["trace"], row["commit_ms"])
@@ -143,7 +148,7 @@ def to_job(row: Row) -> Job:
         not_before=row["not_before"],
         progress_step=row["progress_step"],
         avoid=tuple(row["avoid"]),
-        damaged=row["damaged"],
+        damaged_at=row["damaged_at"],
         preempted_at=row["preempted_at"],
         leaving_for=row["leaving_for"],
     )
@@ -180,7 +185,7 @@ async def save_job(conn: Connection, stored: Stored, limits: Limits) -> None:
         job.updated_at,
         list(job.avoid),
         job.priority_changed_at,
-        job.damaged,
+        job.damaged_at,
         job.preempted_at,
         job.leaving_for,
     )

@@ -22,6 +22,7 @@ from services.scheduler.core.model import Intent
 from services.scheduler.core.quota import CohortHours, Tenant
 from services.scheduler.desk import Desk
 from services.scheduler.effects import carry_out
+from services.scheduler.memory.tenancy import reach_cards
 from services.scheduler.snapshot import shape_of
 from services.scheduler.store import Stored
 from services.scheduler.tenants import TenantBook
@@ -77,7 +78,9 @@ class Submissions:
             return words.job_id_reused(spec.job_id)
         bound = None if spec.image is None else await store.image_bound(conn, key, spec.image.reference)
         lent = None if tenant is None else await self._lent(conn, tenant, now)
-        terms = Terms(shapes, frozenset(self.desk.policies.rules.windows), bound, lent)
+        rules, tenants = self.desk.policies.rules, self.desk.book.tenants
+        reach = None if tenant is None else reach_cards(rules, tenants, tenant)
+        terms = Terms(shapes, frozenset(rules.windows), bound, lent, reach)
         standing = await store.load_standing(conn, key, now)
         return admission.refusal(spec, tenant, terms, standing, now)
 

@@ -9,7 +9,7 @@ from contracts.base import Tier
 from libs.bus import Client
 from libs.bus.provision import provision
 from libs.db import connect_once, prepare_database, service_dsn
-from tests.scheduler.harness import NODES, PATIENCE_S, FakeNode, Process, Stage, write_tenants
+from tests.scheduler.harness import NODES, PATIENCE_S, FakeNode, Process, Stage, write_policy, write_tenants
 from tests.servers import NatsServer
 from tests.waiting import until
 
@@ -17,6 +17,7 @@ from tests.waiting import until
 @pytest.fixture
 async def stage(database: str, tmp_path: Path) -> AsyncIterator[Stage]:
     write_tenants(tmp_path / "tenants")
+    write_policy(tmp_path / "policy.yaml")
     with NatsServer() as hub:
         await provision(hub.url, NODES)
         await prepare_database(database, {"scheduler": "secret"})
@@ -28,7 +29,7 @@ async def stage(database: str, tmp_path: Path) -> AsyncIterator[Stage]:
                 name: FakeNode(client, name, Tier.REMOTE if name.startswith("remote") else Tier.CENTRAL, 2)
                 for name in NODES
             }
-            stage = Stage(hub, client, processes[0], processes[1], db, nodes)
+            stage = Stage(hub, client, processes[0], processes[1], db, nodes, tmp_path)
             stage.listen()
             for node in nodes.values():
                 node.listen()

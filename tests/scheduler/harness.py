@@ -5,6 +5,7 @@ nothing runs on it.
 """
 
 import asyncio
+import json
 import os
 import signal
 import subprocess
@@ -20,6 +21,7 @@ from contracts.attempts import AttemptExited, AttemptReady, AttemptRef, AttemptS
 from contracts.base import Tier
 from contracts.jobs import JobCancel, JobRejected, JobSpec, JobState
 from contracts.nodes import Card, CardSource, LiveAttempt, NodeFacts, NodePhase, NodeState
+from contracts.queue import DryRunQuery, DryRunReply, ExplainQuery, ExplainReply
 from contracts.requests import ClaimReply, ClaimRequest, JobQuery, JobReply
 from contracts.work import WorkRun, WorkStop
 from libs.bus import Client, Event
@@ -51,10 +53,18 @@ TENANTS = {"acme": (50, 16, 20, "online"), "beta": (1, 2, 1, "normal")}
 def write_tenants(folder: Path) -> None:
     folder.mkdir()
     for name, (hours, cards, jobs, top) in TENANTS.items():
-        (folder / f"{name}.yaml").write_text(
-            f"tenant: {name}\nversion: 1\nquotas:\n  gpu_hours_month: {hours}\n  cards: {cards}\n"
-            f"  concurrent_jobs: {jobs}\n  top_priority: {top}\n"
-        )
+        quotas = {"gpu_hours_month": hours, "cards": cards, "concurrent_jobs": jobs, "top_priority": top}
+        write_tenant(folder, name, quotas)
+
+
+def write_tenant(folder: Path, name: str, quotas: dict[str, Any], **more: Any) -> None:
+    """A tenant file; JSON is YAML."""
+    content = {"tenant": name, "version": 1, "quotas": quotas, **more}
+    (folder / f"{name}.yaml").write_text(json.dumps(content))
+
+
+def write_policy(path: Path, **content: Any) -> None:
+    path.write_text(json.dumps({"version": 1, **content}))
 
 
 def spec(**changes: Any) -> JobSpec:
@@ -76,6 +86,7 @@ class Process:
 
     def __init__(self, nats_url: str, dsn: str, tenants: Path, log: Path) -> None:
         settings = {"NATS_URL": nats_url, "PG_DSN": dsn, "TENANTS": str(tenants), "RECONCILE_GRACE_S": "1"}
+        settings["POLICY"] = str(tenants.parent / "policy.yaml")
         self.traces = log.parent / "traces"
         settings["TRACE_DIR"] = str(self.traces)
         self._env = os.environ | {f"FARSIDE_{name}": value for name, value in settings.items()}
@@ -256,6 +267,7 @@ class Stage:
     standby: Process
     db: Connection
     nodes: dict[str, FakeNode]
+    folder: Path
     heard: list[Event[JobState]] = field(default_factory=list[Event[JobState]])
     rejected: list[JobRejected] = field(default_factory=list[JobRejected])
     _listening: asyncio.Task[None] | None = None
@@ -329,6 +341,35 @@ class Stage:
         rejected = await until(found, PATIENCE_S, f"submission {submission_id} to be rejected")
         assert rejected is not None
         return rejected
+
+    async def explain(self, name: str, tenant: str = "acme") -> ExplainReply:
+        query = ExplainQuery(job=name)
+        return await self.client.request(registry.QUERY_EXPLAIN, query, key=tenant, timeout_s=PATIENCE_S)
+
+    async def dry_run(self, job: JobSpec) -> DryRunReply:
+        query = DryRunQuery(spec=job)
+        return await self.client.request(registry.QUERY_DRY_RUN, query, key=job.tenant, timeout_s=PATIENCE_S)
+
+    async def running(self, name: str, **changes: Any) -> tuple[JobSpec, WorkRun]:
+        """A job that runs on the node `name`."""
+        job = await self.submit(spec(**changes))
+        run = await self.nodes[name].runs_it(job.job_id)
+        await self.told(job, "running")
+        return job, run
+
+    def rules(self, **content: Any) -> None:
+        """Write the policy file anew."""
+        write_policy(self.folder / "policy.yaml", **content)
+
+    def tenant(self, name: str, **more: Any) -> None:
+        """Write a tenant's file anew; `quotas` are changes of those it had at first."""
+        hours, cards, jobs, top = TENANTS[name]
+        quotas = {"gpu_hours_month": hours, "cards": cards, "concurrent_jobs": jobs, "top_priority": top}
+        write_tenant(self.folder / "tenants", name, quotas | more.pop("quotas", {}), **more)
+
+    async def read(self, what: str) -> None:
+        """Wait until the scheduler has read changed files: `tenants` or `policy`."""
+        await until(lambda: self.scheduler.said(f"{what}.read"), PATIENCE_S, f"the {what} to be read again")
 
     async def job(self, name: str, tenant: str = "acme") -> JobReply:
         return await self.client.request(registry.QUERY_JOB, JobQuery(job=name), key=tenant, timeout_s=PATIENCE_S)

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from contracts.base import Tier
+from contracts.base import Reason, ReasonCode, Tier
 from contracts.jobs import JobPhase, JobSpec
 from contracts.nodes import Card, CardSource, NodeFacts, NodePhase, NodeState
 from contracts.requests import ClaimReply, ClaimRequest
@@ -18,11 +18,11 @@ from libs.kit.clock import SystemClock
 from libs.kit.ids import new_id
 from services.scheduler import allotments, store
 from services.scheduler.core.admission import admit
-from services.scheduler.core.arrays import Placement
+from services.scheduler.core.arrays import Placement, Preemption, PreemptWhy
 from services.scheduler.core.jobs import decide
 from services.scheduler.core.model import Intent, Job, Limits, NodeLost, Seat
 from services.scheduler.core.quota import commit_ms, counted_ms
-from services.scheduler.cycle import Cycle, StaleError, commit_placement
+from services.scheduler.cycle import Cycle, StaleError, commit_placement, commit_preemption
 from services.scheduler.desk import Desk
 from services.scheduler.effects import CardTakenError, carry_out
 from services.scheduler.handlers import Scheduler
@@ -53,7 +53,7 @@ def desk(ledger: PgLedger, tenants: Path, limits: Limits = LIMITS) -> Desk:
     return Desk(ledger.transaction, TenantBook.read(tenants), PolicyBook(), limits, SystemClock())
 
 
-async def know(ledger: PgLedger, name: str, version: int, state: NodePhase = NodePhase.READY) -> None:
+async def know(ledger: PgLedger, name: str, version: int, state: NodePhase = NodePhase.READY, **more: Any) -> None:
     cards = [
         Card(index=i, uuid=f"{name}-{i}", model="H100", memory_bytes=1, source=CardSource.DECLARED) for i in range(2)
     ]
@@ -67,7 +67,7 @@ async def know(ledger: PgLedger, name: str, version: int, state: NodePhase = Nod
         memory_bytes=1,
         cards=cards,
     )
-    seen = NodeState(node=name, version=version, state=state, facts=facts, incarnation=new_id(), since=NOW)
+    seen = NodeState(node=name, version=version, state=state, facts=facts, incarnation=new_id(), since=NOW, **more)
     async with ledger.transaction() as tx:
         await allotments.save_node(tx.conn, seen)
 
@@ -127,6 +127,88 @@ async def test_a_stale_placement_is_dropped_whole(ledger: PgLedger, pool: Pool, 
     async with pool.acquire() as conn:
         count = "SELECT count(*) FROM allocations WHERE job_id = $1"
         assert await conn.fetchval(count, job.spec.job_id) == 0
+
+
+@pytest.mark.parametrize(
+    ("before", "share", "said"),
+    [
+        ((600_000,), 500_000, "room on a card"),
+        ((500_000, 500_000), 1, "room on a card"),
+        ((1,), 1_000_000, "room on a card"),
+        ((1_000_000,), 1, "room on a card"),
+        ((1_000_000,), 1_000_000, "is taken"),
+        ((500_000,), 500_000, None),
+    ],
+)
+async def test_shares_of_a_card_never_come_to_more_than_the_card(
+    ledger: PgLedger, before: tuple[int, ...], share: int, said: str | None
+) -> None:
+    """All were planned for a free card; the database has the last word."""
+    await know(ledger, "n", 1)
+    for held in before:
+        await put(ledger, await submit(ledger, spec(resources={"cards": 1})), held)
+    last = await submit(ledger, spec(resources={"cards": 1}))
+    if said is None:
+        await put(ledger, last, share)
+        assert await phase(ledger, last) is JobPhase.PLACED
+        return
+    with pytest.raises((StaleError, CardTakenError), match=said):
+        await put(ledger, last, share)
+    assert await phase(ledger, last) is JobPhase.ACCEPTED
+
+
+async def put(ledger: PgLedger, job: Job, share: int) -> None:
+    """Place the job on card 0 of node n with this share, against whatever is there."""
+    seat = Seat("n", Tier.CENTRAL, (0,), share=share)
+    async with ledger.transaction() as tx:
+        await commit_placement(tx, Placement(job.spec.job_id, job.version, (seat,), (("n", 1),)), NOW, LIMITS)
+
+
+@pytest.mark.parametrize(
+    ("limits", "said"), [({"link_mbps": 700}, "link"), ({"cards": 1}, "room below its assessed limit"), ({}, None)]
+)
+async def test_the_assessed_limits_of_a_node_hold_at_the_commit(
+    ledger: PgLedger, limits: dict[str, int], said: str | None
+) -> None:
+    """I5."""
+    await know(ledger, "n", 1, limits=limits)
+    jobs = [await submit(ledger, spec(resources={"cards": 1, "link_mbps": 400})) for _ in range(2)]
+    async with ledger.transaction() as tx:
+        await commit_placement(tx, placement(jobs[0], "n", cards=(0,)), NOW, LIMITS)
+    second = placement(jobs[1], "n", cards=(1,))
+    if said is None:
+        async with ledger.transaction() as tx:
+            await commit_placement(tx, second, NOW, LIMITS)
+        return
+    with pytest.raises(StaleError, match=said):
+        async with ledger.transaction() as tx:
+            await commit_placement(tx, second, NOW, LIMITS)
+
+
+async def test_a_cordoned_node_takes_nothing_at_the_commit(ledger: PgLedger) -> None:
+    await know(ledger, "n", 1, cordoned=True)
+    job = await submit(ledger, spec())
+    with pytest.raises(StaleError, match="has changed"):
+        async with ledger.transaction() as tx:
+            await commit_placement(tx, placement(job, "n"), NOW, LIMITS)
+
+
+async def test_a_preemption_of_an_attempt_that_is_over_is_dropped(ledger: PgLedger) -> None:
+    """A plan stops the attempt that it saw and no later one, and stops it once."""
+    job = await placed(ledger)
+    reason = Reason(code=ReasonCode.PREEMPTED, message="for j")
+    planned = Preemption(job.spec.job_id, PreemptWhy.PRIORITY, "j", reason)
+    for attempt, fits in ((2, False), (1, True), (1, False)):
+        async with ledger.transaction() as tx:
+            if fits:
+                await commit_preemption(tx, planned, attempt, NOW, LIMITS)
+                continue
+            with pytest.raises(StaleError, match="is over or being stopped"):
+                await commit_preemption(tx, planned, attempt, NOW, LIMITS)
+    async with ledger.transaction() as tx:
+        stored = await store.load_job(tx.conn, job.spec.job_id)
+    assert stored is not None
+    assert (stored.job.phase, stored.job.preempted_at, stored.job.reason) == (JobPhase.WAITING, NOW, reason)
 
 
 async def test_two_placements_never_exceed_the_slots_of_a_node(ledger: PgLedger, tmp_path: Path) -> None:

@@ -56,12 +56,16 @@ class NodeShape:
 
 @dataclass(frozen=True)
 class Terms:
-    """What a submission is held against beside its tenant: known nodes, windows, and what its image stands for."""
+    """What a submission is held against beside its tenant: known nodes, windows, what its image stands for, its cohort.
+
+    `reach_cards` is the most that the tenant could ever hold with all that its cohort may lend, None without a cohort.
+    """
 
     shapes: tuple[NodeShape, ...]
     windows: frozenset[str] = frozenset()
     image: Bound | None = None
     cohort: CohortHours | None = None
+    reach_cards: int | None = None
 
 
 def suits(group: CardGroup, asked: Resources) -> bool:
@@ -93,8 +97,17 @@ def refusal(spec: JobSpec, tenant: Tenant | None, terms: Terms, standing: Standi
         or _unknown_window(spec, terms.windows)
         or images.refusal(spec, tenant.images, terms.image)
         or no_such_node(spec, visible)
+        or _beyond_reach(spec, tenant, terms.reach_cards, share_milli(spec, visible))
         or quota.refusal(tenant, spec, standing, now, share_milli(spec, visible), terms.cohort)
     )
+
+
+def _beyond_reach(spec: JobSpec, tenant: Tenant, reach_cards: int | None, milli: int) -> Reason | None:
+    """More cards at a time than the whole cohort of the tenant could lend it."""
+    cards = -(-spec.total_cards * milli // CARD_MILLI)
+    if reach_cards is None or cards <= max(reach_cards, tenant.quotas.guarantee) or cards > tenant.quotas.most_cards:
+        return None
+    return words.exceeds_largest_quota(tenant.tenant, cards, reach_cards)
 
 
 def _unknown_window(spec: JobSpec, known: frozenset[str]) -> Reason | None:

@@ -163,7 +163,7 @@ def _after_failure(job: Job, stop: Stop, now: datetime, limits: Limits) -> Job:
 
 
 def _after_loss(job: Job, stop: Stop, now: datetime, limits: Limits) -> Job:
-    counted = replace(job, losses=job.losses + 1, avoid=_nodes_at_fault(job, stop), damaged=True)
+    counted = replace(job, losses=job.losses + 1, avoid=_nodes_at_fault(job, stop), damaged_at=now)
     if counted.losses > limits.max_losses:
         return finish(counted, Outcome.FAILED, words.too_many_losses(counted.losses, limits, stop.reason))
     return _requeued(counted, stop.reason, now, limits)

@@ -81,7 +81,8 @@ def _asked(job: Job, event: Asked, now: datetime, limits: Limits) -> Decision:
         case Preempt():
             if job.attempt is None or job.attempt.stop is not None:
                 return Decision(job)
-            leaving = replace(job, preempted_at=now, leaving_for=event.for_job, damaged=job.damaged or event.first)
+            damaged_at = now if event.first else job.damaged_at
+            leaving = replace(job, preempted_at=now, leaving_for=event.for_job, damaged_at=damaged_at)
             return stop_attempt(job, leaving, Stop(StopWhy.PREEMPTED, event.reason), now, limits)
 
 
@@ -141,7 +142,7 @@ def _place(job: Job, event: Place, now: datetime) -> Decision:
     number = job.attempts + 1
     members = tuple(MemberRun(index, seat) for index, seat in enumerate(event.seats))
     attempt = Attempt(number, generation=number, placed_at=now, members=members)
-    after = replace(job, phase=JobPhase.PLACED, attempt=attempt, attempts=number, reason=None, damaged=False)
+    after = replace(job, phase=JobPhase.PLACED, attempt=attempt, attempts=number, reason=None, damaged_at=None)
     decision = commit(job, replace(after, progress_step=None, not_before=None), now)
     allocations = (Allocate(number, member) for member in members)
     offers = (Offer(decision.job, attempt, member) for member in members)

@@ -118,8 +118,8 @@ class Attempt:
 class Job:
     """A job as the scheduler keeps it; `version` grows by one with every published transition.
 
-    `avoid` names nodes that lost its last attempt: the plan takes others where it can. A `damaged` job lost its place
-    to a fault of the fleet, or gave it up to move, and has the first claim on what replaces it. `leaving_for` is the
+    `avoid` names nodes that lost its last attempt: the plan takes others where it can. A job lost its place at
+    `damaged_at` to a fault of the fleet, or gave it up to move: it has the first claim on what replaces it. `leaving_for` is the
     job for which its attempt was preempted at `preempted_at`.
     """
 
@@ -141,7 +141,7 @@ class Job:
     not_before: datetime | None = None
     progress_step: int | None = None
     avoid: tuple[str, ...] = ()
-    damaged: bool = False
+    damaged_at: datetime | None = None
     preempted_at: datetime | None = None
     leaving_for: str | None = None
 

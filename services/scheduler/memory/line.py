@@ -44,7 +44,7 @@ class Line:
             submitted=micros(row.submitted_at),
             longest=row.longest_us,
             shape=self._shape(row.demand),
-            damaged=int(row.damaged),
+            damaged=row.damaged_us,
             window=NO_GATE if row.window is None else self.windows.number(row.window),
             rests=0 if row.not_before is None else micros(row.not_before),
         )
@@ -74,6 +74,7 @@ class Line:
         column = {name: self._table.column(name)[rows] for name in ("version", "tenant", "rank", "submitted")}
         ids = tuple(map(self._ids.__getitem__, rows.tolist()))
         gate, gates = self._gates(rows, ids, shut, barred)
+        damaged_us = self._table.column("damaged")[rows]
         return Queue(
             job_ids=ids,
             versions=column["version"],
@@ -83,7 +84,8 @@ class Line:
             longest_us=self._table.column("longest")[rows],
             shape=self._table.column("shape")[rows],
             gate=gate,
-            damaged=self._table.column("damaged")[rows] > 0,
+            damaged=damaged_us >= 0,
+            damaged_us=damaged_us,
             shapes=tuple(self._shapes),
             gates=gates,
             avoid=self._avoided(ids, node_at),

@@ -26,6 +26,10 @@ def micros(at: datetime) -> int:
     return (at - _EPOCH) // _US
 
 
+def _since(at: datetime | None) -> int:
+    return -1 if at is None else micros(at)
+
+
 def moment(us: int) -> datetime | None:
     """The time of so many microseconds; None for `NEVER` and what no calendar holds."""
     try:
@@ -66,7 +70,7 @@ class JobRow:
     avoid: tuple[str, ...]
     dataset: tuple[str, str] | None
     window: str | None
-    damaged: bool
+    damaged_us: int
     preempted_us: int
     leaving_for: str | None
     live: Live | None
@@ -111,8 +115,8 @@ def row_of(spec: JobSpec, row: Any, shapes: dict[Demand, Demand]) -> JobRow:
         avoid=tuple(row["avoid"]),
         dataset=None if dataset is None else (dataset.name, dataset.version),
         window=spec.window,
-        damaged=row["damaged"],
-        preempted_us=-1 if row["preempted_at"] is None else micros(row["preempted_at"]),
+        damaged_us=_since(row["damaged_at"]),
+        preempted_us=_since(row["preempted_at"]),
         leaving_for=row["leaving_for"],
         live=_live(spec, row),
     )

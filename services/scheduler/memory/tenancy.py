@@ -40,6 +40,24 @@ def barred(known: Mapping[str, Tenant]) -> dict[str, Reason]:
     return {name: words.tenant_suspended(name) for name, tenant in known.items() if tenant.suspended}
 
 
+def reach_cards(rules: Rules, known: Mapping[str, Tenant], tenant: Tenant) -> int | None:
+    """The most cards that a tenant could ever hold: all guarantees below its topmost cohort, within ceilings."""
+    if tenant.cohort is None:
+        return None
+    line = _line(rules, tenant.cohort)
+    lenders = (one for one in known.values() if one.cohort is not None and _line(rules, one.cohort)[-1] == line[-1])
+    ceilings = [rules.cohorts[name].ceiling_cards for name in line if name in rules.cohorts]
+    return min([sum(one.quotas.guarantee for one in lenders), *(most for most in ceilings if most is not None)])
+
+
+def _line(rules: Rules, name: str) -> list[str]:
+    """A cohort and all above it."""
+    line = [name]
+    while (above := rules.cohorts[line[-1]].parent if line[-1] in rules.cohorts else None) is not None:
+        line.append(above)
+    return line
+
+
 def tenants_of(
     numbers: Words,
     known: Mapping[str, Tenant],

@@ -5,7 +5,7 @@ ALTER TABLE jobs
   ADD COLUMN saved_at timestamptz,
   ADD COLUMN preempted_at timestamptz,
   ADD COLUMN leaving_for text,
-  ADD COLUMN damaged boolean NOT NULL DEFAULT false;
+  ADD COLUMN damaged_at timestamptz;
 
 ALTER TABLE intents
   ADD COLUMN priority text,

@@ -9,6 +9,8 @@ from contracts.jobs import DatasetRef
 from services.scheduler.core.admission import CardGroup, NodeShape, Terms, no_such_node, refusal, share_milli
 from services.scheduler.core.images import Bound
 from services.scheduler.core.quota import Quotas, Standing, Tenant, commit_ms
+from services.scheduler.memory.tenancy import reach_cards
+from services.scheduler.policies import Cohort, Rules
 from tests.unit.scheduler.builders import GB, NOW, spec
 
 ACME = Tenant("acme", 1, Quotas(10**12, 64, 10, Priority.ONLINE))
@@ -212,6 +214,22 @@ def test_more_cards_than_guarantee_and_borrowing_together_are_refused_by_that_na
     assert code(reason) is ReasonCode.EXCEEDS_LARGEST_QUOTA
     assert reason is not None
     assert (reason.asked, reason.allowed) == (8, 6)
+
+
+def test_more_cards_than_a_whole_cohort_could_lend_are_refused() -> None:
+    tenants = {
+        name: Tenant(name, 1, Quotas(10**12, 64, 10, Priority.ONLINE, guarantee=cards), cohort=cohort)
+        for name, cards, cohort in (("acme", 2, "a"), ("beta", 4, "b"), ("other", 8, None))
+    }
+    rules = Rules(cohorts={"a": Cohort("all"), "b": Cohort("all"), "all": Cohort()})
+    assert reach_cards(rules, tenants, tenants["acme"]) == 6
+    assert reach_cards(rules, tenants, tenants["other"]) is None
+    assert reach_cards(replace(rules, cohorts={"a": Cohort()}), tenants, tenants["acme"]) == 2
+    low = replace(rules, cohorts={**rules.cohorts, "all": Cohort(ceiling_cards=5)})
+    assert reach_cards(low, tenants, tenants["acme"]) == 5
+    assert refusal(spec(members=3), tenants["acme"], Terms((), reach_cards=6), Standing(), NOW) is None
+    reason = refusal(spec(members=4), tenants["acme"], Terms((), reach_cards=6), Standing(), NOW)
+    assert code(reason) is ReasonCode.EXCEEDS_LARGEST_QUOTA
 
 
 @pytest.mark.parametrize(
