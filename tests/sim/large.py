@@ -22,6 +22,7 @@ from tests.sim.faults import Rates
 from tests.sim.loop import SECOND
 from tests.sim.machine import Work
 from tests.sim.names import job_id, job_number
+from tests.sim.quick import quick_replace
 from tests.sim.settings import Times
 from tests.sim.story import Broken
 from tests.sim.workload import KINDS, Ask, Scene, Trouble, node
@@ -110,13 +111,16 @@ class LargeRun:
         world.loop.after(TOLD_MS, self._progress, began)
         broken: list[str] = []
         try:
-            while self._begun < self._size.jobs or world.truth.finished < self._size.jobs:
-                if not world.loop.step(MOST_MS):
-                    break
-            world.truth.all_ended(world.scheduler.jobs)
-            world.settle()
+            with quick_replace():
+                while self._begun < self._size.jobs or world.truth.finished < self._size.jobs:
+                    if not world.loop.step(MOST_MS):
+                        break
+                world.truth.all_ended(world.scheduler.jobs)
+                world.settle()
         except Broken as error:
             broken.append(str(error))
+        finally:
+            gc.enable()
         return self._figures(process_time() - began, broken)
 
     def _scene(self) -> Scene:
