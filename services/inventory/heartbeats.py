@@ -11,6 +11,7 @@ batch, so a lost one is noticed. Whatever breaks on the way raises, and the next
 ledger's clock stands.
 """
 
+import asyncio
 import json
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -34,6 +35,7 @@ READER = "inventory-nodes-heartbeat"
 BATCH = 10_000
 BATCH_BYTES = 32 * 1024 * 1024
 MAX_BATCHES = 100
+AT_A_STRETCH = 256
 PENDING_MESSAGES = 4 * BATCH
 PENDING_BYTES = 4 * BATCH_BYTES
 ANSWER_TIMEOUT_S = 5.0
@@ -116,7 +118,9 @@ class HeartbeatReader:
         tick: Tick | None = None
         heard: list[Heard] = []
         last = start_sequence(clock, life) - 1
-        for message in await self._to_the_end(last + 1):
+        for place, message in enumerate(await self._to_the_end(last + 1)):
+            if place % AT_A_STRETCH == 0:
+                await asyncio.sleep(0)  # others, with the ledger locked, may wait for the loop
             last = message.sequence
             if message.subject != TICK_SUBJECT:
                 heard.append(_decoded(message))

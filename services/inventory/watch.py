@@ -32,6 +32,7 @@ from services.inventory.settings import InventorySettings
 
 RETRY_FIRST_S = 0.1
 RETRY_CAP_S = 2.0
+SHOWN = 20
 
 _ATTEMPTS: TypeAdapter[list[LiveAttempt]] = TypeAdapter(list[LiveAttempt])
 
@@ -151,13 +152,16 @@ class Watch:
 
     def _tell_refused(self, tx: Tx[Connection], heard: Sequence[Heard], known: set[str], clock: Clock) -> None:
         """Heartbeats that do not count: said once in a while for each node, not with every beat."""
+        unknown: list[str] = []
         for item in heard:
             if isinstance(item, Invalid):
                 if self._pace.due(f"invalid/{item.key}", clock.observed_ms):
                     get_logger().error("heartbeat.refused", node=item.key, reason=item.reason.value, detail=item.detail)
                     bury(tx, item, clock.tick_at)
             elif item.key not in known and self._pace.due(f"unknown/{item.key}", clock.observed_ms):
-                get_logger().info("heartbeat.unannounced", node=item.key, incarnation=item.body.incarnation)
+                unknown.append(item.key)
+        if unknown:
+            get_logger().info("heartbeat.unannounced", nodes=len(unknown), first=sorted(unknown)[:SHOWN])
 
     def _forget(self) -> None:
         """Read afresh from where the ledger's clock stands."""

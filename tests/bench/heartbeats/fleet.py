@@ -22,12 +22,14 @@ from deploy.local.stack import Stack
 from libs.bus import Client
 from libs.db import Connection, connect_once
 from tests.bench.frame import Case, percentile, say, short
+from tests.bench.heartbeats.nodes import STEP
 from tests.waiting import until
 
 PARTS = ("postgres", "nats", "provision", "scheduler", "inventory")
 MODULE = "tests.bench.heartbeats.nodes"
 PATIENCE_S = 900.0
 SAMPLE_S = 0.25
+AHEAD = 200
 SILENT = (registry.NODES_SUSPECT, registry.NODES_LOST)
 _READY = "SELECT count(*) FROM inventory.nodes WHERE phase = 'ready'"
 _LAG = "SELECT extract(epoch FROM clock_timestamp() - tick_at)::float8 FROM inventory.clock"
@@ -43,7 +45,6 @@ class Load:
     heartbeat_s: float
     seconds: float
     rounds: int
-    announced_per_s: float
 
     @property
     def wanted(self) -> float:
@@ -51,8 +52,8 @@ class Load:
         return self.nodes / self.heartbeat_s
 
 
-FULL = Load(nodes=10_000, processes=2, heartbeat_s=5.0, seconds=20.0, rounds=3, announced_per_s=400.0)
-QUICK = Load(nodes=200, processes=2, heartbeat_s=5.0, seconds=5.0, rounds=1, announced_per_s=200.0)
+FULL = Load(nodes=10_000, processes=2, heartbeat_s=5.0, seconds=20.0, rounds=3)
+QUICK = Load(nodes=200, processes=2, heartbeat_s=5.0, seconds=5.0, rounds=1)
 
 
 @dataclass(frozen=True)
@@ -141,9 +142,14 @@ class Rig:
     nodes: Sequence[Process]
 
     async def settle(self, count: int) -> None:
-        """Wait until every node is ready and everybody has heard so."""
+        """Nodes announce themselves as fast as they are taken, until each is ready and everybody has heard so."""
+        loop = asyncio.get_running_loop()
+        begun = loop.time()
+        for announced in range(0, count, STEP * len(self.nodes)):
+            await until(lambda seen=announced: self._ready(seen - AHEAD), PATIENCE_S, f"{announced} nodes to be ready")
+            await self._say("announce")
         await until(lambda: self._ready(count), PATIENCE_S, f"{count} nodes to be ready")
-        say(f"{count} nodes are ready")
+        say(f"{count} nodes are ready after {loop.time() - begun:.0f} s")
         await until(self._heard, PATIENCE_S, "the scheduler to have heard of them")
 
     async def watch(self, word: str, seconds: float) -> Seen:
@@ -176,7 +182,7 @@ class Rig:
         await asyncio.sleep(SAMPLE_S)
         for node in self.nodes:
             assert node.returncode is None, f"a process of nodes ended: {self.stack.config.log('bench').read_text()}"
-        return await self.eyes.fetchval(_READY) == count
+        return await self.eyes.fetchval(_READY) >= count
 
     async def _heard(self) -> bool:
         name = registry.durable(registry.NODES_GRADED, registry.NODES_GRADED.consumers[0])
@@ -209,7 +215,7 @@ async def _nodes(stack: Stack, size: Load) -> AsyncGenerator[list[Process], None
     try:
         with stack.config.log("bench").open("ab") as log:
             for number in range(size.processes):
-                words = (number * each, each, size.heartbeat_s, size.announced_per_s / size.processes)
+                words = (number * each, each, size.heartbeat_s)
                 command = [sys.executable, "-m", MODULE, *map(str, words)]
                 started.append(
                     await asyncio.create_subprocess_exec(*command, env=env, stdin=PIPE, stdout=PIPE, stderr=log)

@@ -1,16 +1,15 @@
-"""Many nodes in a process of their own: `python -m tests.bench.heartbeats.nodes FIRST COUNT HEARTBEAT_S PER_S`.
+"""Many nodes in a process of their own: `python -m tests.bench.heartbeats.nodes FIRST COUNT HEARTBEAT_S`.
 
-Announces COUNT nodes, PER_S a second, each beating every HEARTBEAT_S from then on with the bytes that an agent sends; a
-heartbeat waits for its PubAck and for no other node. One connection carries them all. Standard input says what next:
-`steady` and `flood` begin a window (in a flood, IN_FLIGHT nodes at a time beat again at once), `told` prints what was
-seen in it as one line of JSON, the end of input ends the process.
+Standard input says what next: `announce` lets the next STEP nodes announce themselves, each beating every HEARTBEAT_S
+from then on with the bytes that an agent sends; `steady` and `flood` begin a window (in a flood, IN_FLIGHT nodes at a
+time beat again at once), `told` prints what was seen in it as one line of JSON, the end of input ends the process. A
+heartbeat waits for its PubAck and for no other node. One connection carries them all.
 """
 
 import asyncio
 import json
 import sys
 import time
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 
 from nats.errors import Error as NatsError
@@ -34,6 +33,7 @@ LEASE_S = 240
 CARDS = 8
 TIMEOUT_S = 60.0
 IN_FLIGHT = 256
+STEP = 50
 
 
 @dataclass
@@ -79,16 +79,19 @@ class Fleet:
         self._heartbeat_s = heartbeat_s
         self._clock = SystemClock()
         self._loop = asyncio.get_running_loop()
+        self._living: list[asyncio.Task[None]] = []
         self._flood: list[asyncio.Task[None]] = []
         self._window = self._new_window()
 
-    async def run(self, per_s: float) -> None:
-        """Announce the nodes at that pace and let each beat, until cancelled."""
-        begun = self._loop.time()
-        async with asyncio.TaskGroup() as group:
-            for number, node in enumerate(self._nodes):
-                await asyncio.sleep(begun + number / per_s - self._loop.time())
-                group.create_task(self._live(node))
+    async def announce(self) -> None:
+        """The next nodes announce themselves, and beat from now on, a little apart from each other."""
+        for node in self._nodes[len(self._living) : len(self._living) + STEP]:
+            self._living.append(asyncio.create_task(self._live(node)))
+            await asyncio.sleep(self._heartbeat_s / len(self._nodes))
+
+    async def end(self) -> None:
+        """All nodes fall silent."""
+        await reap([*self._flood, *self._living])
 
     async def steady(self) -> None:
         """A window in which nodes keep to their timetable."""
@@ -184,16 +187,17 @@ def _facts(node: str) -> NodeFacts:
     )
 
 
-async def main(first: int, count: int, heartbeat_s: float, per_s: float) -> None:
+async def main(first: int, count: int, heartbeat_s: float) -> None:
     """Do what standard input says."""
     settle_memory()
     async with await Client.connect(ServiceSettings().nats_url, name="bench") as client:
         publisher = Publisher(client.connection)
         await publisher.open()
         fleet = Fleet(publisher, [f"bench-{number}" for number in range(first, first + count)], heartbeat_s)
-        living = asyncio.create_task(fleet.run(per_s))
         while word := (await asyncio.to_thread(sys.stdin.readline)).strip():
             match word:
+                case "announce":
+                    await fleet.announce()
                 case "steady":
                     await fleet.steady()
                 case "flood":
@@ -201,13 +205,8 @@ async def main(first: int, count: int, heartbeat_s: float, per_s: float) -> None
                 case _:
                     sys.stdout.write(json.dumps(asdict(fleet.told())) + "\n")
                     sys.stdout.flush()
-            if living.done():
-                break
-        await fleet.steady()
-        living.cancel()
-        with suppress(asyncio.CancelledError):
-            await living
+        await fleet.end()
 
 
 if __name__ == "__main__":
-    asyncio.run(main(int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]), float(sys.argv[4])))
+    asyncio.run(main(int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])))
