@@ -25,8 +25,9 @@ from services.scheduler.core.policy import Order, Policy
 POLICIES = ("random", "bestfit", "fgd", DEFAULT)
 PERCENT = 130
 MARKS = (90, 95, 100, 110, 120, 130)
-FIRST, GROWTH = 16, 1.5
 DECIMALS = 3
+# Farside learns from so many arrivals first, then whenever so many times as many have come.
+FIRST, GROWTH = 16, 2
 TENANT = "trace"
 HEADERS = ("POLICY", *(f"LEFT AT {mark} %" for mark in MARKS), f"SPREAD AT {PERCENT} %", "PLACEMENTS/S")
 
@@ -46,20 +47,21 @@ def run(nodes: Sequence[Node], tasks: Sequence[Demand], seed: int, policy: str) 
     capacity = len(fleet.card_node) * CARD
     coming = arrivals(tasks, capacity, seed, PERCENT)
     came = np.cumsum([task.cards * task.share for task in coming])
-    marks = [int(np.searchsorted(came, capacity * mark / 100)) + 1 for mark in range(1, PERCENT + 1)]
     told = policy != DEFAULT
     stream = Stream(fleet, policy, Mix().learn(tasks) if told else Mix())
-    left, learnt = [100.0], 0
-    for mark in marks:
-        while stream.arrived < mark:
-            due = max(FIRST, int(learnt * GROWTH)) if not told else len(coming)
-            if stream.arrived >= due:
-                stream.learn(coming[learnt : stream.arrived])
-                learnt = stream.arrived
-                continue
-            stream.offer(coming[stream.arrived : min(mark, due)])
-        left.append(100.0 * stream.free / capacity)
-    return Run(tuple(left), stream.placed, stream.seconds)
+    allocated: list[int] = []
+    while len(allocated) < len(coming):
+        known = len(allocated)
+        some = coming[known : None if told else max(FIRST, known * GROWTH)]
+        plan = stream.offer(some)
+        placed = {int(placement.job_id) for placement in plan.placements}
+        allocated.extend(task.cards * task.share if index in placed else 0 for index, task in enumerate(some))
+        if not told:
+            stream.learn(some)
+    left = capacity - np.cumsum([0, *allocated])
+    marks = np.searchsorted(came, capacity * np.arange(PERCENT + 1) / 100) + 1
+    marks[0] = 0
+    return Run(tuple((100.0 * left[marks] / capacity).tolist()), stream.placed, stream.seconds)
 
 
 class Stream:
@@ -68,17 +70,12 @@ class Stream:
     def __init__(self, fleet: Fleet, policy: str, mix: Mix) -> None:
         self.fleet, self.mix, self.memo = fleet, mix, Memo()
         self.policy = Policy(placer=policy, order=Order.FIFO, reservations=0, preempt=False, consolidate=False)
-        self.arrived = self.placed = 0
+        self.placed = 0
         self.seconds = 0.0
         self._cards = {
             (int(n), int(i)): c for c, (n, i) in enumerate(zip(fleet.card_node, fleet.card_index, strict=True))
         }
         self._nodes = {name: index for index, name in enumerate(fleet.nodes)}
-
-    @property
-    def free(self) -> int:
-        """What all cards have free together, in millionths."""
-        return int(self.fleet.card_free.sum())
 
     def learn(self, arrived: Sequence[Demand]) -> None:
         """Let the mix know of what has arrived."""
@@ -90,7 +87,6 @@ class Stream:
         began = time.perf_counter()
         plan = decide(self.fleet, queue, NOTHING, ONE_TENANT, self.mix, self.policy, 0, memo=self.memo)
         self.seconds += time.perf_counter() - began
-        self.arrived += len(tasks)
         self.placed += len(plan.placements)
         self._take(plan.placements, by_id)
         return plan

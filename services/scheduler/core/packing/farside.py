@@ -22,7 +22,8 @@ from services.scheduler.core.packing.worth import LEVELS, PARTS, Tasks, as_parts
 STEP = 20.0
 LEANING = 0.2
 SCARCE = 2.0**50
-WORTH_BITS, RANK_BITS = 2**16, 2**6
+WORTH, RANKS = 2**16, 2**6
+PART = CARD // PARTS
 OTHERS = 0.8
 
 
@@ -48,14 +49,18 @@ class _Scorer:
         most = layout.memory if self._by_memory else layout.cpu
         self._unit = max(1, -(-int(most.max(initial=1)) // LEVELS))
         self._width = layout.cards.shape[1]
-        self._signature, self._table = self._tables(seen)
+        self._size = (self._width + 1) * (PARTS + 1)
+        signature, self._table = self._tables(seen)
+        self._first = signature[layout.kind] * ((LEVELS + 1) * self._size)
         self._weight = np.maximum(1 + LEANING * (pressure(layout, seen) - 1), LEANING) / STEP
-        self._rank = np.minimum(np.unique(layout.kind_memory, return_inverse=True)[1], RANK_BITS - 1)
+        self._rank = np.minimum(np.unique(layout.kind_memory, return_inverse=True)[1], RANKS - 1) * float(WORTH)
+        self._scarce = bool(layout.kind_scarce.any())
+        self._seen = _Seen(self._width, layout.rows)
 
     def _tables(self, seen: Crowd) -> tuple[Ints, Ints]:
         """One signature for each kind, and their tables end to end."""
         asked = seen.memory if self._by_memory else seen.cpu
-        self._each = _beside_cards(seen, asked)
+        self._each = _beside_cards(seen, asked)[self._layout.kind]
         host = np.maximum(1, -(-asked // self._unit))
         known: dict[bytes, int] = {}
         tables: list[Ints] = []
@@ -77,60 +82,80 @@ class _Scorer:
         used = (cards * shares * worth.UNIT // CARD).astype(np.float64)
         return worth.worth(Tasks(host[able], cards, as_parts(shares), used, seen.weight[able]), self._width)
 
+    def refresh(self, state: State, rows: Ints) -> None:
+        """Look again at what all needs have in common: cards along the first axis, rows along the second."""
+        free, whole = state.free[rows].T, state.whole[rows]
+        parts = free // PART
+        full = parts == PARTS
+        parts[full] = 0
+        first, which = parts.argmax(axis=0), np.arange(len(rows))
+        most = parts[first, which]
+        parts[first, which] = 0
+        second = parts.max(axis=0)
+        parts[first, which] = most
+        seen = self._seen
+        seen.free[:, rows], seen.parts[:, rows] = free, parts
+        seen.most[rows], seen.whole[rows], seen.idle[rows] = most, whole, free.sum(axis=0)
+        seen.others[:, rows] = np.where(np.arange(len(free))[:, None] == first, second, most)
+        seen.kept[:, rows] = (whole - full) * (PARTS + 1)
+        seen.host[rows] = (state.memory if self._by_memory else state.cpu)[rows]
+        base, surplus = self._bases(rows, seen.host[rows], seen.idle[rows])
+        seen.now[rows] = self._worth(base, surplus, whole, rows)
+
     def __call__(self, state: State, need: Need, rows: Ints) -> Scores:
-        kind = self._layout.kind[rows]
-        host = (state.memory if self._by_memory else state.cpu)[rows]
-        asked = need.demand.memory_bytes if self._by_memory else need.demand.cpu_milli
-        free, whole, share = state.free[rows], state.whole[rows], need.shares[kind]
-        idle = free.sum(axis=1)
-        parts = np.where(free == CARD, 0, free * PARTS // CARD)
-        now = self._worth(self._bases(kind, host, idle), whole, parts)
-        bases = self._bases(kind, host - asked, idle - need.cards * share)
-        weight = self._weight[kind]
+        del state
+        kind, seen, demand = self._layout.kind[rows], self._seen, need.demand
+        host = seen.host[rows] - (demand.memory_bytes if self._by_memory else demand.cpu_milli)
+        share, now, weight = need.shares[kind], seen.now[rows], self._weight[kind]
+        base, surplus = self._bases(rows, host, seen.idle[rows] - need.cards * share)
         if need.fraction:
-            left = self._split(bases, whole, free, parts, share)
-            steps = np.floor((now[:, None] - left) * weight[:, None])
-            ranked = np.where(free >= share[:, None], steps * (2 * CARD) + free, np.inf)
-            column = ranked.argmin(axis=1)
-            lost = np.take_along_axis(steps, column[:, None], axis=1)[:, 0]
+            lost, column = self._split(base, surplus, share, rows)
         else:
-            lost = np.floor((now - self._worth(bases, whole - need.cards, parts)) * weight)
+            left = self._worth(base, surplus, seen.whole[rows] - need.cards, rows)
+            lost = np.floor((now - left) * weight)
             column = np.full(len(rows), ANY_CARD, dtype=np.int64)
-        return Scores(self._score(need, kind, lost, now), column)
+        ties = self._rank[kind] + np.minimum(np.maximum(now, 0), WORTH - 1)
+        score = -(lost * float(RANKS * WORTH) + ties)
+        if self._scarce:
+            score -= (self._layout.kind_scarce[kind] != demand.needs_bandwidth) * SCARCE
+        return Scores(score, column)
 
-    def _score(self, need: Need, kind: Ints, lost: Floats, now: Floats) -> Floats:
-        unwanted = self._layout.kind_scarce[kind] != need.demand.needs_bandwidth
-        ties = self._rank[kind] * float(WORTH_BITS) + np.clip(now, 0, WORTH_BITS - 1)
-        return -(lost * float(RANK_BITS * WORTH_BITS) + ties) - unwanted * SCARCE
-
-    def _bases(self, kind: Ints, host: Ints, idle: Ints) -> tuple[Ints, Ints]:
+    def _bases(self, rows: Ints, host: Ints, idle: Ints) -> tuple[Ints, Ints]:
         """Where the cells of rows begin: by what they have free, and by what their idle cards would leave of it."""
-        signature = self._signature[kind] * (LEVELS + 1)
-        size = (self._width + 1) * (PARTS + 1)
-        surplus = host - idle * self._each[kind] // CARD
-        return tuple((signature + np.clip(free // self._unit, 0, LEVELS)) * size for free in (host, surplus))
+        first, size = self._first[rows], self._size
+        surplus = np.maximum(host - idle * self._each[rows] // CARD, 0)
+        level, spare = np.minimum(host // self._unit, LEVELS), np.minimum(surplus // self._unit, LEVELS)
+        return first + level * size, first + spare * size
 
-    def _worth(self, bases: tuple[Ints, Ints], whole: Ints, parts: Ints) -> Floats:
-        """Of rows with so many whole cards and `parts` of the others (R x W)."""
-        table, (base, surplus) = self._table, bases
-        most = parts.max(axis=1)
-        apart = table[surplus[:, None] + parts].sum(axis=1) - table[surplus + most]
-        return table[base + whole * (PARTS + 1) + most] + np.floor(OTHERS * apart)
+    def _worth(self, base: Ints, surplus: Ints, whole: Ints, rows: Ints) -> Floats:
+        """Of rows with so many whole cards, and the partly used ones that they have."""
+        table, most = self._table, self._seen.most[rows]
+        apart = table[surplus + self._seen.parts[:, rows]].sum(axis=0) - table[surplus + most]
+        return table[base + whole * (PARTS + 1) + most] + OTHERS * apart
 
-    def _split(self, bases: tuple[Ints, Ints], whole: Ints, free: Ints, parts: Ints, shares: Ints) -> Floats:
-        """The worth of each row when one of its cards gives a share, for each card (R x W)."""
-        table, rows, base, surplus = self._table, np.arange(len(whole)), bases[0][:, None], bases[1][:, None]
-        first = parts.argmax(axis=1)
-        others = parts.copy()
-        others[rows, first] = 0
-        fullest = np.repeat(parts[rows, first][:, None], parts.shape[1], axis=1)
-        fullest[rows, first] = others.max(axis=1)
-        rest = np.maximum(free - shares[:, None], 0) * PARTS // CARD
-        fullest = np.maximum(fullest, rest)
-        alone = table[surplus + parts]
-        apart = alone.sum(axis=1)[:, None] - alone + table[surplus + rest] - table[surplus + fullest]
-        still_whole = whole[:, None] - (free == CARD)
-        return table[base + still_whole * (PARTS + 1) + fullest] + np.floor(OTHERS * apart)
+    def _split(self, base: Ints, surplus: Ints, share: Ints, rows: Ints) -> tuple[Floats, Ints]:
+        """Steps lost when the best of a row's cards gives a share, and that card: of equals the one with least free."""
+        table, seen = self._table, self._seen
+        free = seen.free[:, rows]
+        rest = np.maximum(free - share, 0) // PART
+        fullest = np.maximum(seen.others[:, rows], rest)
+        alone = table[surplus + seen.parts[:, rows]]
+        apart = alone.sum(axis=0) - alone + table[surplus + rest] - table[surplus + fullest]
+        left = table[base + seen.kept[:, rows] + fullest] + OTHERS * apart
+        steps = np.floor((seen.now[rows] - left) * self._weight[self._layout.kind[rows]])
+        steps[free < share] = np.inf
+        column = (steps * (2 * CARD) + free).argmin(axis=0)
+        return steps[column, np.arange(len(rows))], column
+
+
+class _Seen:
+    """What all needs have in common of each row; W x R or R."""
+
+    def __init__(self, width: int, rows: int) -> None:
+        wide, long = (width, rows), rows
+        self.free, self.parts, self.others, self.kept = (np.zeros(wide, dtype=np.int64) for _ in range(4))
+        self.most, self.whole, self.idle, self.host = (np.zeros(long, dtype=np.int64) for _ in range(4))
+        self.now = np.zeros(long)
 
 
 def _memory_binds(layout: Layout, seen: Crowd) -> bool:

@@ -14,7 +14,7 @@ from services.scheduler.core.packing.crowds import crowd
 from services.scheduler.core.packing.layout import Layout, State
 from services.scheduler.core.packing.mix import COVERED, Mix
 from services.scheduler.core.packing.needs import Need
-from services.scheduler.core.packing.placer import ANY_CARD, Scorer, Scores
+from services.scheduler.core.packing.placer import ANY_CARD, Plain, Scorer, Scores
 
 HUNDREDTHS = 100
 
@@ -31,13 +31,14 @@ class Fgd:
         return _Scorer(layout, mix)
 
 
-class _Scorer:
+class _Scorer(Plain):
     """Usable capacity is looked up: by free share and processors for one card, by whole cards for several."""
 
     def __init__(self, layout: Layout, mix: Mix) -> None:
+        super().__init__(layout)
         seen = crowd(layout, mix)
         typical, weight = _typical(seen.demands, seen.weight, seen.cpu, seen.cards, seen.shares)
-        self._layout, self._width = layout, layout.cards.shape[1]
+        self._width = layout.cards.shape[1]
         self._cpu = np.unique(seen.cpu[typical])
         self._shares = np.unique(seen.shares[typical]) if len(typical) else np.zeros(1, dtype=np.int64)
         kinds, cpus = len(layout.kind_tier), len(self._cpu) + 1
@@ -53,7 +54,7 @@ class _Scorer:
                     self._several[kind, level:, seen.cards[task] :] += often
 
     def __call__(self, state: State, need: Need, rows: Ints) -> Scores:
-        kind, demand = self._layout.kind[rows], need.demand
+        kind, demand = self.layout.kind[rows], need.demand
         free, whole, cpu = state.free[rows], state.whole[rows], state.cpu[rows]
         before = self._idle_use(kind, cpu, free, whole)
         idle, share = free.sum(axis=1), need.shares[kind]

@@ -84,7 +84,7 @@ class Ledger:
             state.free[row, layout.card_column[card]] += sign * held.share
             _counted(state, row)
         if self.memo.state is state:
-            self.memo.log.extend(range(rows.start, rows.stop))
+            self.memo.log.add(range(rows.start, rows.stop))
 
 
 def _counted(state: State, row: int) -> None:

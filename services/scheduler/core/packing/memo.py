@@ -1,11 +1,12 @@
 """Scores kept from one search to the next, and from one plan to the next. They save time and change no outcome."""
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from contracts.base import Tier
-from services.scheduler.core.arrays import Bools, Demand, Fleet, Floats, Ints
+from services.scheduler.core.arrays import Demand, Fleet, Floats, Ints
 from services.scheduler.core.packing.layout import Layout, State, laid_out
 from services.scheduler.core.packing.mix import Mix
 from services.scheduler.core.packing.needs import Need, fits, need_of
@@ -25,78 +26,100 @@ class Table:
     seen: int
 
 
-@dataclass
-class Memo:
-    """Belongs to one caller; `tables` hold for `state`, but for the rows in the log since each was made."""
+class Log:
+    """Rows that have changed, in order."""
 
-    fleet: Fleet | None = None
-    layout: Layout | None = None
-    state: State | None = None
-    key: tuple[Mix, Placer] | None = None
-    scorer: Scorer | None = None
-    lasting: bool = True
-    tables: dict[tuple[Demand, Tier], Table] = field(default_factory=dict[tuple[Demand, Tier], Table])
-    log: list[int] = field(default_factory=list[int])
+    def __init__(self) -> None:
+        self._rows: Ints = np.zeros(1024, dtype=np.int64)
+        self.end = 0
+
+    def add(self, rows: Sequence[int] | Ints) -> None:
+        """These have changed."""
+        end = self.end + len(rows)
+        if end > len(self._rows):
+            self._rows = np.concatenate((self._rows[: self.end], np.zeros(end + len(self._rows), dtype=np.int64)))
+        self._rows[self.end : end] = rows
+        self.end = end
+
+    def since(self, position: int) -> Ints:
+        """What has changed since; rows may come more than once."""
+        return self._rows[position : self.end]
+
+
+class Memo:
+    """Belongs to one caller; its tables hold for `state`, but for the rows in the log since each was made."""
+
+    def __init__(self) -> None:
+        self.state: State | None = None
+        self.log = Log()
+        self._fleet: Fleet | None = None
+        self._layout: Layout | None = None
+        self._key: tuple[Mix, Placer] | None = None
+        self._scorer: Scorer | None = None
+        self._lasting = True
+        self._refreshed = 0
+        self._tables: dict[tuple[Demand, Tier], Table] = {}
 
     def layout_of(self, fleet: Fleet) -> Layout:
         """The rows of `fleet`, those at hand where they are the same."""
-        if self.layout is None or self.fleet is None or not _same(self.fleet, fleet):
+        if self._layout is None or self._fleet is None or not _same(self._fleet, fleet):
             self._forget()
-            self.layout = laid_out(fleet)
-        self.fleet = fleet
-        return self.layout
+            self._layout = laid_out(fleet)
+        self._fleet = fleet
+        return self._layout
 
     def turn_to(self, layout: Layout, state: State, mix: Mix, placer: Placer) -> None:
         """From now on tables are asked for `state`."""
-        if self.state is state and self.key == (mix, placer) and self.layout is layout:
+        if self.state is state and self._layout is layout and self._key == (mix, placer):
             return
-        if self.layout is not layout or self.key != (mix, placer) or self.state is None or len(self.log) > LOG:
+        if self._layout is not layout or self.state is None or self._key != (mix, placer) or self.log.end > LOG:
             self._forget()
-            self.layout, self.key, self.lasting = layout, (mix, placer), placer.lasting
-            self.scorer = placer.scorer(layout, mix)
+            self._layout, self._key, self._lasting = layout, (mix, placer), placer.lasting
+            self._scorer = placer.scorer(layout, mix)
+            self._scorer.refresh(state, np.arange(layout.rows))
         else:
-            self.log.extend(state.differing(self.state).tolist())
+            self.log.add(state.differing(self.state))
         self.state = state
 
     def table(self, demand: Demand, tier: Tier) -> Table:
         """The scores as of now."""
-        assert self.layout is not None
-        assert self.state is not None
-        table = self.tables.pop((demand, tier), None)
-        if table is None or not self.lasting or len(self.log) - table.seen > self.layout.rows:
-            table = self._fresh(demand, tier)
-        elif table.seen < len(self.log):
-            self._score(table, np.array(self.log[table.seen :], dtype=np.int64))
-        table.seen = len(self.log)
-        self.tables[demand, tier] = table
-        while len(self.tables) > max(1, CELLS // max(1, self.layout.rows)):
-            del self.tables[next(iter(self.tables))]
+        assert self._layout is not None
+        log, tables, key = self.log, self._tables, (demand, tier)
+        table = tables.get(key)
+        if table is None or not self._lasting or log.end - table.seen > self._layout.rows:
+            table = tables[key] = self._fresh(self._layout, demand, tier)
+            while len(tables) > max(1, CELLS // max(1, self._layout.rows)):
+                del tables[next(iter(tables))]
+        elif table.seen < log.end:
+            self._score(self._layout, table, log.since(table.seen))
+        table.seen = log.end
         return table
 
-    def _fresh(self, demand: Demand, tier: Tier) -> Table:
-        assert self.layout is not None
-        rows = self.layout.rows
-        need = need_of(self.layout, demand, tier)
-        table = Table(need, np.full(rows, -np.inf), np.full(rows, -1, dtype=np.int64), 0)
-        self._score(table, np.arange(rows))
+    def _fresh(self, layout: Layout, demand: Demand, tier: Tier) -> Table:
+        need = need_of(layout, demand, tier)
+        table = Table(need, np.full(layout.rows, -np.inf), np.full(layout.rows, -1, dtype=np.int64), 0)
+        self._score(layout, table, np.arange(layout.rows))
         return table
 
-    def _score(self, table: Table, rows: Ints) -> None:
-        assert self.layout is not None
-        assert self.state is not None
-        assert self.scorer is not None
-        there: Bools = fits(self.layout, self.state, table.need, rows)
-        table.score[rows[~there]] = -np.inf
+    def _score(self, layout: Layout, table: Table, rows: Ints) -> None:
+        state, scorer, log = self.state, self._scorer, self.log
+        assert state is not None
+        assert scorer is not None
+        if self._refreshed < log.end:
+            scorer.refresh(state, np.unique(log.since(self._refreshed)))
+            self._refreshed = log.end
+        there = fits(layout, state, table.need, rows)
+        table.score[rows] = -np.inf
         fitting = rows[there]
         if len(fitting):
-            found = self.scorer(self.state, table.need, fitting)
+            found = scorer(state, table.need, fitting)
             table.score[fitting] = found.score
             table.column[fitting] = found.column
 
     def _forget(self) -> None:
-        self.tables.clear()
-        self.log.clear()
-        self.state = self.key = self.scorer = None
+        self._tables.clear()
+        self.log, self._refreshed = Log(), 0
+        self.state = self._key = self._scorer = None
 
 
 def _same(left: Fleet, right: Fleet) -> bool:

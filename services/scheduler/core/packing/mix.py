@@ -9,6 +9,7 @@ from services.scheduler.core.arrays import Demand
 COVERED = 0.95
 LARGEST = 100_000
 SHAPES = 4_096
+FIRST, GROWTH = 16, 1.5
 
 
 @dataclass(frozen=True)
@@ -17,6 +18,11 @@ class Mix:
 
     counts: tuple[tuple[Demand, float], ...] = ()
     seen: float = field(default=0.0)
+
+    @property
+    def due(self) -> int:
+        """How many must have arrived in all to learn anew: each new mix costs its scores, so ever more."""
+        return max(FIRST, int(self.seen * GROWTH))
 
     def learn(self, arrivals: Iterable[Demand]) -> "Mix":
         """The mix after more arrivals. Beyond `LARGEST` of them older ones count for less."""

@@ -25,6 +25,10 @@ class Scores:
 class Scorer(Protocol):
     """A policy that has looked at a fleet and a mix."""
 
+    def refresh(self, state: State, rows: Ints) -> None:
+        """Look again at rows that have changed; all of them come once before the first score."""
+        ...
+
     def __call__(self, state: State, need: Need, rows: Ints) -> Scores:
         """Score rows that fit. Equal rows get equal scores, whatever the others are."""
         ...
@@ -48,6 +52,16 @@ class Placer(Protocol):
         ...
 
 
+class Plain:
+    """A policy that keeps nothing of the rows."""
+
+    def __init__(self, layout: Layout) -> None:
+        self.layout = layout
+
+    def refresh(self, state: State, rows: Ints) -> None:
+        """Nothing is kept."""
+
+
 @dataclass(frozen=True)
 class BestFit:
     """The row that is left with the least cards and processors, each as a part of the most that a node has."""
@@ -58,21 +72,26 @@ class BestFit:
     def scorer(self, layout: Layout, mix: Mix) -> Scorer:
         """It learns nothing from the mix."""
         del mix
-        most_cards, most_cpu = max(1, layout.cards.shape[1]) * CARD, max(1, int(layout.cpu.max(initial=1)))
+        return _BestFit(layout)
 
-        def score(state: State, need: Need, rows: Ints) -> Scores:
-            kind = layout.kind[rows]
-            cards = state.free[rows].sum(axis=1) - need.cards * need.shares[kind]
-            left = cards / most_cards / 2 + (state.cpu[rows] - need.demand.cpu_milli) / most_cpu / 2
-            column = tightest(state, need.shares[kind], rows) if need.fraction else np.full(len(rows), ANY_CARD)
-            return Scores(np.floor(HUNDREDTHS * (1 - left)), column)
 
-        return score
+class _BestFit(Plain):
+    def __init__(self, layout: Layout) -> None:
+        super().__init__(layout)
+        self._most_cards = max(1, layout.cards.shape[1]) * CARD
+        self._most_cpu = max(1, int(layout.cpu.max(initial=1)))
+
+    def __call__(self, state: State, need: Need, rows: Ints) -> Scores:
+        shares = need.shares[self.layout.kind[rows]]
+        cards, cpu = state.free[rows].sum(axis=1) - need.cards * shares, state.cpu[rows] - need.demand.cpu_milli
+        left = cards / self._most_cards / 2 + cpu / self._most_cpu / 2
+        column = tightest(state, shares, rows) if need.fraction else np.full(len(rows), ANY_CARD, dtype=np.int64)
+        return Scores(np.floor(HUNDREDTHS * (1 - left)), column)
 
 
 @dataclass(frozen=True)
 class Random:
-    """Any row that fits, and any card: what the rest is worth is seen beside it. A number says which of many."""
+    """Any row that fits, and any card: what the others are worth is seen beside it."""
 
     seed: int = 0
     name: str = "random"
@@ -81,13 +100,17 @@ class Random:
     def scorer(self, layout: Layout, mix: Mix) -> Scorer:
         """One that draws anew for each search."""
         del mix
-        draw = np.random.default_rng(self.seed)
+        return _Random(layout, self.seed)
 
-        def score(state: State, need: Need, rows: Ints) -> Scores:
-            enough = state.free[rows] >= need.shares[layout.kind[rows]][:, None]
-            return Scores(draw.random(len(rows)), (enough * (1 + draw.random(enough.shape))).argmax(axis=1))
 
-        return score
+class _Random(Plain):
+    def __init__(self, layout: Layout, seed: int) -> None:
+        super().__init__(layout)
+        self._draw = np.random.default_rng(seed)
+
+    def __call__(self, state: State, need: Need, rows: Ints) -> Scores:
+        enough = state.free[rows] >= need.shares[self.layout.kind[rows]][:, None]
+        return Scores(self._draw.random(len(rows)), (enough * (1 + self._draw.random(enough.shape))).argmax(axis=1))
 
 
 def tightest(state: State, shares: Ints, rows: Ints) -> Ints:
