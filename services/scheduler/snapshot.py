@@ -29,7 +29,6 @@ from services.scheduler.policies import Rules
 MAX_CHANGES = 20_000
 MAX_QUEUE = 100_000
 MAX_ARRIVALS = 100_000
-LEARN_SHARE = 0.1
 HALF_LIVES = 10
 
 # Rows that somebody else is taking at this moment are left to them: they put them into the same memory.
@@ -89,6 +88,8 @@ class Snapshot:
 
     async def refresh(self, conn: Connection, now: datetime, half_life_s: int) -> bool:
         """Take in what has changed; True when a plan might come out otherwise."""
+        if self.mix.seen + len(self._arrivals) >= self.mix.due:
+            self._learn()
         changes = await conn.fetch(_TAKE_CHANGES, MAX_CHANGES)
         if not self.loaded:
             await self._load(conn, now, half_life_s)
@@ -141,8 +142,6 @@ class Snapshot:
                 self.changed_us = micros(now)
             moved = moved or before is None or after is None or before.substance != after.substance
             self._put(job_id, after)
-        if len(self._arrivals) >= max(1.0, LEARN_SHARE * self.mix.seen):
-            self._learn()
         return moved
 
     def rules_changed(self, now: datetime) -> None:

@@ -84,9 +84,10 @@ def spec(**changes: Any) -> JobSpec:
 class Process:
     """One scheduler process; its log lines go to `log`."""
 
-    def __init__(self, nats_url: str, dsn: str, tenants: Path, log: Path) -> None:
+    def __init__(self, nats_url: str, dsn: str, tenants: Path, log: Path, **more: str) -> None:
         settings = {"NATS_URL": nats_url, "PG_DSN": dsn, "TENANTS": str(tenants), "RECONCILE_GRACE_S": "1"}
         settings["POLICY"] = str(tenants.parent / "policy.yaml")
+        settings |= more
         self.traces = log.parent / "traces"
         settings["TRACE_DIR"] = str(self.traces)
         self._env = os.environ | {f"FARSIDE_{name}": value for name, value in settings.items()}
