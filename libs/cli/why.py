@@ -57,8 +57,8 @@ async def _why(name: str, tenant: str, stack: Path | None, *, as_json: bool) -> 
 
 
 async def _explained(session: Session, job: JobState) -> ExplainReply | None:
-    """What the scheduler knows of a job that waits; None for any other."""
-    if job.state not in WAITING:
+    """What the scheduler knows of a job that waits; None for any other, and for one that no plan has seen yet."""
+    if job.state not in WAITING - {JobPhase.ACCEPTED}:
         return None
     try:
         said = await session.ask(registry.QUERY_EXPLAIN, ExplainQuery(job=job.job_id), key=job.tenant)
