@@ -24,6 +24,7 @@ LEANING = 0.2
 SCARCE = 2.0**50
 WORTH, RANKS = 2**16, 2**6
 PART = CARD // PARTS
+FEW = 4
 OTHERS = 0.8
 
 
@@ -51,6 +52,7 @@ class _Scorer:
         self._width = layout.cards.shape[1]
         self._size = (self._width + 1) * (PARTS + 1)
         signature, self._table = self._tables(seen)
+        self._cells: list[int] = self._table.tolist()
         self._first = signature[layout.kind] * ((LEVELS + 1) * self._size)
         self._weight = np.maximum(1 + LEANING * (pressure(layout, seen) - 1), LEANING) / STEP
         self._rank = np.minimum(np.unique(layout.kind_memory, return_inverse=True)[1], RANKS - 1) * float(WORTH)
@@ -84,6 +86,10 @@ class _Scorer:
 
     def refresh(self, state: State, rows: Ints) -> None:
         """Look again at what all needs have in common: cards along the first axis, rows along the second."""
+        if len(rows) <= FEW:
+            for row in rows.tolist():
+                self._refresh_one(state, row)
+            return
         free, whole = state.free[rows].T, state.whole[rows]
         parts = free // PART
         full = parts == PARTS
@@ -101,6 +107,25 @@ class _Scorer:
         seen.host[rows] = (state.memory if self._by_memory else state.cpu)[rows]
         base, surplus = self._bases(rows, seen.host[rows], seen.idle[rows])
         seen.now[rows] = self._worth(base, surplus, whole, rows)
+
+    def _refresh_one(self, state: State, row: int) -> None:
+        """The same for one row, in plain numbers: arrays of one element take longer."""
+        seen, table, free = self._seen, self._cells, state.free[row].tolist()
+        whole, idle, host = free.count(CARD), sum(free), int((state.memory if self._by_memory else state.cpu)[row])
+        parts = [0 if share == CARD else share // PART for share in free]
+        most = max(parts)
+        first = parts.index(most)
+        second = max([*parts[:first], *parts[first + 1 :]], default=0)
+        others = [most] * len(free)
+        others[first] = second
+        spare = max(0, host - idle * int(self._each[row]) // CARD)
+        start, size = int(self._first[row]), self._size
+        base, surplus = (start + min(left // self._unit, LEVELS) * size for left in (host, spare))
+        apart = sum([table[surplus + part] for part in parts]) - table[surplus + most]
+        seen.free[:, row], seen.parts[:, row], seen.others[:, row] = free, parts, others
+        seen.kept[:, row] = [(whole - (share == CARD)) * (PARTS + 1) for share in free]
+        seen.most[row], seen.whole[row], seen.idle[row], seen.host[row] = most, whole, idle, host
+        seen.now[row] = table[base + whole * (PARTS + 1) + most] + OTHERS * apart
 
     def __call__(self, state: State, need: Need, rows: Ints) -> Scores:
         del state

@@ -1,5 +1,6 @@
 """Places for all members of a job: one at its best row, or a gang on few nodes that are near to each other."""
 
+from collections import Counter
 from collections.abc import Iterator
 
 import numpy as np
@@ -49,11 +50,13 @@ def _spot(ledger: Ledger, need: Need, row: int, column: int, group: int | None =
 def _whole(ledger: Ledger, row: int, count: int, group: int | None) -> list[int]:
     if count == 0:
         return []
-    free = np.flatnonzero(ledger.state.free[row] == CARD).tolist()
+    free = [column for column, share in enumerate(ledger.state.free[row].tolist()) if share == CARD]
     links: list[int] = ledger.layout.links[row].tolist()
-    sizes = {link: sum(links[column] == link for column in free) for link in {links[column] for column in free}}
     if group is not None:
         return [column for column in free if links[column] == group][:count]
+    if len({links[column] for column in free}) == 1:
+        return free[:count]
+    sizes = Counter(links[column] for column in free)
 
     def preference(column: int) -> tuple[bool, int, int, int]:
         size = sizes[links[column]]

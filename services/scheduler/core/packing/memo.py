@@ -106,7 +106,8 @@ class Memo:
         assert state is not None
         assert scorer is not None
         if self._refreshed < log.end:
-            scorer.refresh(state, np.unique(log.since(self._refreshed)))
+            changed = log.since(self._refreshed)
+            scorer.refresh(state, np.unique(changed) if len(changed) > 1 else changed)
             self._refreshed = log.end
         there = fits(layout, state, table.need, rows)
         table.score[rows] = -np.inf
