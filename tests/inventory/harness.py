@@ -9,14 +9,16 @@ import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from nats.errors import Error as NatsError
 
 from contracts import registry
-from contracts.base import Tier
+from contracts.base import Model, Tier
 from contracts.deadletters import DeadLetter
+from contracts.health import CardHealth, NodeReported
 from contracts.nodes import (
     Card,
     CardSource,
@@ -24,8 +26,10 @@ from contracts.nodes import (
     NodeAnnounced,
     NodeFacts,
     NodeHeartbeat,
+    NodeOrder,
     NodeState,
 )
+from contracts.registry import Message, Request
 from contracts.requests import NodesPage, NodesQuery
 from libs.bus import Client, Event
 from libs.bus.provision import provision
@@ -36,9 +40,28 @@ from libs.kit.tasks import reap
 from tests.servers import NatsServer
 from tests.waiting import until
 
+M = TypeVar("M", bound=Model)
+R = TypeVar("R", bound=Model)
+
 HEARTBEAT_S = 0.2
-TIMES = {"HEARTBEAT_S": "0.2", "SUSPECT_S": "1.2", "LEASE_S": "2", "LOST_S": "2.5", "BREAKER_WINDOW_S": "2"}
-EVENTS = [registry.NODES_GRADED, registry.NODES_SUSPECT, registry.NODES_LOST, registry.NODES_RETURNED]
+TIMES = {
+    "HEARTBEAT_S": "0.2",
+    "SUSPECT_S": "1.2",
+    "LEASE_S": "2",
+    "LOST_S": "2.5",
+    "BREAKER_WINDOW_S": "2",
+    "SKEW_BOUND_S": "30",
+    "SKEW_DELAY_S": "30",
+    "SKEW_WINDOW_S": "1",
+}
+EVENTS = [
+    registry.NODES_GRADED,
+    registry.NODES_SUSPECT,
+    registry.NODES_LOST,
+    registry.NODES_RETURNED,
+    registry.NODES_QUARANTINED,
+    registry.NODES_RELEASED,
+]
 PATIENCE_S = 30.0
 
 
@@ -88,6 +111,9 @@ class FakeAgent:
     attempts: list[LiveAttempt] = field(default_factory=list[LiveAttempt])
     incarnation: str = field(default_factory=new_id)
     counter: int = 0
+    reports: int = 0
+    ahead_s: float = 0
+    more: dict[str, Any] = field(default_factory=dict[str, Any])
     _beating: asyncio.Task[None] | None = None
 
     def facts(self) -> NodeFacts:
@@ -104,7 +130,7 @@ class FakeAgent:
             cpu_milli=1000,
             memory_bytes=2**30,
             cards=cards,
-        )
+        ).model_copy(update=self.more)
 
     async def announce(self) -> None:
         body = NodeAnnounced(
@@ -123,8 +149,23 @@ class FakeAgent:
         )
 
     async def restart(self) -> None:
-        self.incarnation, self.counter = new_id(), 0
+        self.incarnation, self.counter, self.reports = new_id(), 0, 0
         await self.announce()
+
+    async def report(self, *cards: CardHealth, **changes: Any) -> None:
+        """Say how the cards are; checks, boot and the like by name."""
+        self.reports += 1
+        body = NodeReported(
+            node=self.node,
+            incarnation=self.incarnation,
+            counter=self.reports,
+            boot_id="boot-1",
+            cards=list(cards),
+            reported_at=SystemClock().now(),
+        ).model_copy(update=changes)
+        await self.client.publish(
+            registry.NODES_REPORTED, body, key=self.node, subject=self.node, actor=f"agent/{self.node}"
+        )
 
     async def beat(self, **changes: Any) -> None:
         self.counter += 1
@@ -134,7 +175,7 @@ class FakeAgent:
             counter=self.counter,
             lease_s=2,
             attempts=self.attempts,
-            sent_at=SystemClock().now(),
+            sent_at=SystemClock().now() + timedelta(seconds=self.ahead_s),
         ).model_copy(update=changes)
         await self.client.publish(
             registry.NODES_HEARTBEAT,
@@ -228,6 +269,15 @@ class Stage:
         return await self.client.request(
             registry.QUERY_NODES, NodesQuery(cursor=cursor, limit=limit), key="_", timeout_s=PATIENCE_S
         )
+
+    async def order(self, message: Message[NodeOrder], node: str, reason: str = "a test") -> None:
+        """An operator orders something of a node."""
+        body = NodeOrder(node=node, reason=reason)
+        await self.client.publish(message, body, key=node, subject=node, actor="operator/ops")
+
+    async def ask(self, request: Request[M, R], body: M) -> R:
+        """Ask inventory, as an operator."""
+        return await self.client.request(request, body, key=registry.NO_KEY, timeout_s=PATIENCE_S)
 
     async def states(self) -> dict[str, str]:
         return {state.node: str(state.state) for state in (await self.page()).nodes}
