@@ -25,6 +25,7 @@ from services.inventory import store, store_health
 from services.inventory.core.clock import advance, between_ms
 from services.inventory.core.liveness import FaultJudge, fault_judge, judge_tick
 from services.inventory.core.model import Beat, Clock, Noise, Sound, Tick
+from services.inventory.core.skew import without_way
 from services.inventory.effects import Effects
 from services.inventory.heartbeats import Heard, HeartbeatReader, Mark, Reading, ReadingError
 from services.inventory.refusals import Pace, bury
@@ -185,6 +186,6 @@ def _sound(heard: Heard) -> Sound:
         incarnation=body.incarnation,
         counter=body.counter,
         lease_ms=body.lease_s * 1000,
-        skew_ms=between_ms(body.sent_at, heard.delivery.stored_at),
+        skew_ms=without_way(between_ms(body.sent_at, heard.delivery.stored_at), body.round_trip_ms),
         attempts=_ATTEMPTS.dump_json(body.attempts).decode(),
     )

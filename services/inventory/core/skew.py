@@ -14,6 +14,11 @@ from services.inventory.core.phases import retell, with_faults
 CODE = "clock_skew"
 
 
+def without_way(difference_ms: int, round_trip_ms: int | None) -> int:
+    """What of a difference is left when the way took as long as the round trip before; never made negative by it."""
+    return difference_ms if difference_ms <= 0 else max(0, difference_ms - (round_trip_ms or 0))
+
+
 def note_skew(node: Node, skew_ms: int, observed_ms: int, window_ms: int) -> Node:
     """`node` after one more difference. Two windows are kept, so that one is always whole."""
     if node.skew_low_ms is None:

@@ -2,13 +2,14 @@
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from services.inventory.core.liveness import hear, judge
 from services.inventory.core.model import Beat, Move, Node, NodeEvent, SkewRules
 from services.inventory.core.phases import told
-from services.inventory.core.skew import judge_skew, note_skew, skew
+from services.inventory.core.skew import judge_skew, note_skew, skew, without_way
 from tests.unit.inventory.builders import TIMINGS, beat, clock, node
 
 RULES = SkewRules(bound_ms=2_000, delay_ms=1_000, window_ms=10_000)
@@ -56,6 +57,14 @@ def test_a_clock_that_is_right_again_is_released_at_half_the_bound() -> None:
     right = judged(beats(-900, -900, -900, -900, of=better, from_s=60))
     assert right is not None
     assert (right.event, told(right.node).value, right.node.faults) == (NodeEvent.RELEASED, "ready", ())
+
+
+@pytest.mark.parametrize(
+    ("difference", "round_trip", "left"),
+    [(5_000, 4_000, 1_000), (5_000, 6_000, 0), (5_000, None, 5_000), (-10, 500, -10)],
+)
+def test_the_round_trip_that_was_measured_is_taken_off(difference: int, round_trip: int | None, left: int) -> None:
+    assert without_way(difference, round_trip) == left
 
 
 def test_the_watch_quarantines_by_the_heartbeat_it_hears() -> None:
