@@ -98,7 +98,7 @@ class Snapshot:
         for row in changes:
             named[row["kind"]].add(row["id"])
         if named["node"]:
-            self._take_nodes(await conn.fetch(f"{_NODES} WHERE node = ANY($1)", list(named["node"])), now)
+            await self._load_nodes(conn, named["node"], now)
         self._stage(named["dataset"])
         moved = bool(named["job"]) and await self._load_jobs(conn, named["job"], now)
         return moved or bool(named["node"] or named["dataset"])
@@ -106,7 +106,7 @@ class Snapshot:
     async def _load(self, conn: Connection, now: datetime, half_life_s: int) -> None:
         for row in await conn.fetch("SELECT tenant, name, version FROM datasets"):
             self.datasets.add((row["tenant"], row["name"], row["version"]))
-        self._take_nodes(await conn.fetch(_NODES), now)
+        await self._load_nodes(conn, None, now)
         await self._load_jobs(conn, None, now)
         await self._load_usage(conn, now, half_life_s)
         arrived = await conn.fetch(_ARRIVED, MAX_ARRIVALS)
@@ -114,19 +114,34 @@ class Snapshot:
         self._learn()
         self.loaded = True
 
-    def _take_nodes(self, rows: Iterable[Row], now: datetime) -> None:
-        """Put nodes; where the cards have changed, those who sit there get up and sit down again."""
-        for row in rows:
-            node = node_row(row)
+    def take_node(self, node: NodeRow, now: datetime) -> None:
+        """Put a node; where its cards have changed, those who sit there get up and sit down again."""
+        known = self.nodes.rows.get(node.node)
+        if known is None or known.holds != node.holds:
             self._node_shapes = None
-            there = [] if self.nodes.fits(node) else self.attempts.on(node.node)
-            jobs = [self.attempts.jobs[job_id] for job_id in there]
-            for job in jobs:
-                self.attempts.drop(job.job_id)
-            self.nodes.put(node)
-            for job in jobs:
-                self.attempts.put(job)
+        there = [] if self.nodes.fits(node) else self.attempts.on(node.node)
+        jobs = [self.attempts.jobs[job_id] for job_id in there]
+        for job in jobs:
+            self.attempts.drop(job.job_id)
+        self.nodes.put(node)
+        for job in jobs:
+            self.attempts.put(job)
+        self.changed_us = micros(now)
+
+    def take_job(self, job_id: str, row: JobRow | None, now: datetime) -> bool:
+        """Put a job, or None when it is over; False when nothing but what is said of it has changed."""
+        before = self.job(job_id)
+        if _changed(before, row):
             self.changed_us = micros(now)
+        self._put(job_id, row)
+        return before is None or row is None or before.substance != row.substance
+
+    async def _load_nodes(self, conn: Connection, names: Collection[str] | None, now: datetime) -> None:
+        rows = await (
+            conn.fetch(_NODES) if names is None else conn.fetch(f"{_NODES} WHERE node = ANY($1)", list(names))
+        )
+        for row in rows:
+            self.take_node(node_row(row), now)
 
     async def _load_jobs(self, conn: Connection, ids: Collection[str] | None, now: datetime) -> bool:
         """Read jobs; False when nothing but what is said of them has changed."""
@@ -134,14 +149,11 @@ class Snapshot:
         found: dict[str, Row] = {row["job_id"]: row for row in rows}
         moved = False
         for job_id in sorted(found if ids is None else ids):
-            before, row = self.job(job_id), found.get(job_id)
-            after = None if row is None else job_row(row, self._shapes)
-            if self.loaded and row is not None and after is not None and before is None and row["attempts"] == 0:
-                self._arrivals.append(after.demand)
-            if _changed(before, after):
-                self.changed_us = micros(now)
-            moved = moved or before is None or after is None or before.substance != after.substance
-            self._put(job_id, after)
+            row = found.get(job_id)
+            job = None if row is None else job_row(row, self._shapes)
+            if self.loaded and row is not None and job is not None and self.job(job_id) is None and not row["attempts"]:
+                self._arrivals.append(job.demand)
+            moved = self.take_job(job_id, job, now) or moved
         return moved
 
     def rules_changed(self, now: datetime) -> None:

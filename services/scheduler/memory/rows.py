@@ -171,6 +171,11 @@ class NodeRow:
         """What does not change while its agent runs."""
         return (self.tier, self.zone, self.rack, self.scarce, self.linked, self.cards)
 
+    @property
+    def holds(self) -> tuple[object, ...]:
+        """What it could hold when nothing runs on it."""
+        return (self.tier, self.cpu_milli, self.memory_bytes, self.limit, self.link_mbps, self.cards)
+
 
 def node_row(row: Row) -> NodeRow:
     """A row of `nodes`."""
