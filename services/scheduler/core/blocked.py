@@ -41,13 +41,15 @@ class Blocked:
 
     def __init__(self, scene: Scene, asked: list[int]) -> None:
         self._scene, self._asked = scene, asked
+        self._shape: list[int] = scene.queue.shape.tolist()
+        self._rank: list[int] = scene.queue.rank.tolist()
         self._work = Work(scene.fleet, scene.running, scene.now_us)
         self._claims, self._spare = self._claimed()
         self._hopeless = Hopeless()
         self._powerless: set[tuple[int, int, bool]] = set()
         self._looks = LOOKS
         self._pools: Counter[Pool] = Counter()
-        self._preemptors = 0
+        self._preemptors = self._kept = 0
         self.preemptions: list[Preemption] = []
         self.reservations: list[Reservation] = []
         for left in uncovered(scene, self._work):
@@ -91,7 +93,7 @@ class Blocked:
     def wait(self, turn: Turn, kept: Reason | None) -> Wait:
         """What the job waits for. `kept`: it would fit but for nodes that are kept for others."""
         scene = self._scene
-        demand = scene.queue.shapes[int(scene.queue.shape[turn.job])]
+        demand = scene.queue.shapes[self._shape[turn.job]]
         allowed = scene.keeping.open(scene.keeping.group(turn.tenant), NEVER)
         wait = self._leaving(turn, demand, allowed) or self._preempt(turn, demand, allowed)
         return wait or self._repair(turn, demand, allowed) or self._later(turn, demand, allowed, kept)
@@ -105,6 +107,8 @@ class Blocked:
 
     def _leaving(self, turn: Turn, demand: Demand, allowed: Bools | None) -> Wait | None:
         """Room that is being left, for this job or for nobody."""
+        if not self._claims and not self._spare:
+            return None
         own = self._claims.pop(self._scene.queue.job_ids[turn.job], [])
         group = self._scene.keeping.group(turn.tenant)
         if not own and not (self._spare and self._hopeful(("leaving", group), demand)):
@@ -139,9 +143,11 @@ class Blocked:
     def _preempt(self, turn: Turn, demand: Demand, allowed: Bools | None) -> Wait | None:
         """Victims, whose room is kept for the job from now on."""
         scene, policy = self._scene, self._scene.policy
-        rank = int(scene.queue.rank[turn.job])
+        if not policy.preempt or self._preemptors >= policy.max_preemptors:
+            return None
+        rank = self._rank[turn.job]
         key = turn.tenant, rank, scene.accounts.inside(turn.tenant, self._asked[turn.job])
-        if not policy.preempt or self._preemptors >= policy.max_preemptors or key in self._powerless:
+        if key in self._powerless:
             return None
         rights = Rights(scene, self._work, turn.tenant, rank, inside=key[-1])
         if not rights.eligible.any():
@@ -179,12 +185,11 @@ class Blocked:
         """A reservation, if the job is among the first of its kind of cards; or moves that are cheaper."""
         scene, policy = self._scene, self._scene.policy
         pool: Pool = demand.tiers, demand.models
-        purpose = "later", scene.keeping.group(turn.tenant)
-        if self._hopeless.covers(purpose, demand):
-            return Wait(kept, NEVER, UNBOUNDED)
-        full = self._pools[pool] >= policy.reservations or self._pools.total() >= policy.max_reservations
-        if full or not self._hopeful(purpose, demand):
+        if self._kept >= policy.max_reservations or self._pools[pool] >= policy.reservations:
             return Wait(kept, NEVER, CROWDED)
+        purpose = "later", scene.keeping.group(turn.tenant)
+        if not self._hopeful(purpose, demand):
+            return Wait(kept, NEVER, UNBOUNDED if self._hopeless.covers(purpose, demand) else CROWDED)
         ends = self._work.gone_us(scene.now_us, policy.grace_s)
         start = first_start(scene.room, self._work, demand, allowed, ends)
         moved = self._move(turn, demand, allowed, start)
@@ -194,6 +199,7 @@ class Blocked:
             self._hopeless.add(purpose, demand)
             return Wait(kept, NEVER, UNBOUNDED)
         self._pools[pool] += 1
+        self._kept += 1
         rests = basis(self._work, start)
         self._keep(turn, start.found, start.at_us, start.at_us, rests)
         return Wait(kept, start.at_us, rests)
@@ -206,7 +212,7 @@ class Blocked:
         if stays.explain(demand, Figures(scene.room).supply(demand, 0, allowed)).code not in SCATTERED:
             return None
         wait_us = NEVER if start is None else start.at_us - scene.now_us
-        moves = find_moves(scene, self._work, demand, allowed, int(scene.queue.rank[turn.job]), wait_us)
+        moves = find_moves(scene, self._work, demand, allowed, self._rank[turn.job], wait_us)
         if moves is None:
             return None
         self._preemptors += 1
@@ -221,10 +227,10 @@ class Blocked:
     def own(self, turn: Turn, over: int) -> Wait | None:
         """Work of the tenant's own lower classes that leaves, where its limit is all that is in the way."""
         scene, work = self._scene, self._work
-        demand = scene.queue.shapes[int(scene.queue.shape[turn.job])]
+        demand = scene.queue.shapes[self._shape[turn.job]]
         if not scene.policy.preempt or self._preemptors >= scene.policy.max_preemptors:
             return None
-        rights = Rights(scene, work, turn.tenant, int(scene.queue.rank[turn.job]), inside=False)
+        rights = Rights(scene, work, turn.tenant, self._rank[turn.job], inside=False)
         mine: list[int] = np.flatnonzero(rights.eligible & (work.running.tenant == turn.tenant)).tolist()
         victims = cover(work, mine, over)
         allowed = scene.keeping.open(scene.keeping.group(turn.tenant), NEVER)

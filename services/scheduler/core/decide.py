@@ -20,6 +20,7 @@ from services.scheduler.core.packing import PLACERS, Found, Memo, Mix, Room
 from services.scheduler.core.policy import DEFAULT, Order, Policy
 from services.scheduler.core.reserve import UNBOUNDED
 from services.scheduler.core.scene import Scene, asked_of, end_us, held_by, nodes_of
+from services.scheduler.core.stages import staged
 from services.scheduler.core.words import unknown_tenant
 
 LIMIT_BASIS = "jobs of the tenant are over by the longest run"
@@ -40,6 +41,7 @@ def decide(
 
     `memo` saves time between calls and changes nothing. Raises CohortCycleError for cohorts below themselves.
     """
+    queue, running = staged(queue, running, policy, now_us)
     scene = Scene(
         fleet=fleet,
         queue=queue,
@@ -79,7 +81,7 @@ class _Planner:
         self._turns = Turns(queue, self._asked, scene.accounts, scene.policy.order)
         self._blocked = Blocked(scene, self._asked)
         self._full: set[tuple[int, int]] = set()
-        self._kept: dict[tuple[int, int, int], Reason] = {}
+        self._kept: dict[tuple[int, int], tuple[int, Reason]] = {}
         self._stuck: dict[object, int] = {}
         self._holds: dict[int, _Hold] = {}
         self._done: set[int] = set()
@@ -195,32 +197,33 @@ class _Planner:
         Room only shrinks while a plan is made, so what failed once is not tried again.
         """
         scene, job = self._scene, turn.job
-        keeping, demand = scene.keeping, scene.queue.shapes[self._shape[job]]
-        group = keeping.group(turn.tenant)
-        if (self._shape[job], group) in self._full:
+        keeping, shape = scene.keeping, self._shape[job]
+        group, end = keeping.group(turn.tenant), self._end(job)
+        if (shape, group) in self._full:
             return None
+        kept = self._kept.get((shape, group))
+        if kept is not None and end >= kept[0]:
+            return kept[1]
         avoid = scene.queue.avoid.get(job, ())
-        found = scene.room.find(demand, keeping.usable(group), avoid)
+        found = scene.room.find(scene.queue.shapes[shape], keeping.usable(group), avoid)
         if found is None:
-            self._full.add((self._shape[job], group))
+            self._full.add((shape, group))
             return None
-        if not keeping.count or not keeping.kept(nodes_of(found), self._end(job)):
+        if not keeping.count or not keeping.kept(nodes_of(found), end):
             return found
         return self._place_beside(turn, found, avoid)
 
     def _place_beside(self, turn: Turn, found: Found, avoid: tuple[int, ...]) -> Found | Reason:
-        """Places that are kept for nobody for as long as the job may run."""
+        """Places that are kept for nobody for as long as the job may run; what ends later finds none either."""
         scene, job = self._scene, turn.job
         end, group = self._end(job), scene.keeping.group(turn.tenant)
-        key = self._shape[job], group, scene.keeping.depth(end)
-        if key in self._kept:
-            return self._kept[key]
         beside = scene.room.find(scene.queue.shapes[self._shape[job]], scene.keeping.open(group, end), avoid)
         if beside is not None:
             return beside
         owner, _ = scene.keeping.owner(nodes_of(found), end)
-        self._kept[key] = stays.reserved(scene.queue.job_ids[owner], self._asked[job])
-        return self._kept[key]
+        reason = stays.reserved(scene.queue.job_ids[owner], self._asked[job])
+        self._kept[self._shape[job], group] = end, reason
+        return reason
 
     def _end(self, job: int) -> int:
         return end_us(self._scene.now_us, self._longest[job])

@@ -1,5 +1,7 @@
 """Nodes that are kept for somebody, and from when on: who ends before that may still use them (backfill)."""
 
+from bisect import bisect_left
+
 import numpy as np
 
 from services.scheduler.core.arrays import NEVER, Bools, Fleet, Ints, Tenants
@@ -48,7 +50,7 @@ class Keeping:
 
     def depth(self, end_us: int) -> int:
         """Jobs with the same depth may use the same kept nodes; 0 may use all."""
-        return sum(start < end_us for start in self._starts)
+        return bisect_left(self._starts, end_us)
 
     def open(self, group: int, end_us: int) -> Bools | None:
         """The nodes that a job of the group which ends by `end_us` may use; None for all."""
