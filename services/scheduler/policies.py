@@ -65,6 +65,7 @@ class _Plan(_File):
     held_s: Seconds | None = None
     reservations: Number | None = None
     max_reservations: Number | None = None
+    repair_s: Seconds | None = None
     preempt: bool | None = None
     grace_s: Seconds | None = None
     consolidate: bool | None = None

@@ -1,6 +1,7 @@
 """The policy file: what it may say, and what is said of a wrong one."""
 
 import os
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from services.scheduler.core.policy import DEFAULT, OverLimit
 from services.scheduler.policies import PolicyBook, PolicyFileError, Rules, read_rules
 from services.scheduler.tenants import TenantBook, TenantFileError, check
 
+PAGE = Path(__file__).parents[3] / "docs" / "tenants.md"
 GOOD = """\
 version: 2
 windows:
@@ -77,6 +79,14 @@ def test_a_wrong_file_is_refused_by_file_field_and_value(tmp_path: Path, old: st
         read_rules(path)
     assert str(path) in str(caught.value)
     assert said in str(caught.value)
+
+
+def test_the_page_shows_files_that_are_taken_and_the_defaults_of_the_knobs(tmp_path: Path) -> None:
+    tenant, policy = re.findall(r"```yaml\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    (tmp_path / "vision.yaml").write_text(tenant)
+    rules = read_rules(write(tmp_path.parent, policy))
+    check(TenantBook.read(tmp_path), PolicyBook(rules=rules))
+    assert rules.policy == DEFAULT
 
 
 def test_a_wrong_change_keeps_what_was_and_a_good_one_is_taken(tmp_path: Path) -> None:
