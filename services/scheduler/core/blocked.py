@@ -43,6 +43,8 @@ class Blocked:
         self._scene, self._asked = scene, asked
         self._shape: list[int] = scene.queue.shape.tolist()
         self._rank: list[int] = scene.queue.rank.tolist()
+        self._damaged: list[bool] = scene.queue.damaged.tolist()
+        self._told: dict[tuple[int, int, int, bool], Wait] = {}
         self._work = Work(scene.fleet, scene.running, scene.now_us)
         self._claims, self._spare = self._claimed()
         self._hopeless = Hopeless()
@@ -91,12 +93,24 @@ class Blocked:
     # ---- the answer --------------------------------------------------------------------------------------------------
 
     def wait(self, turn: Turn, kept: Reason | None) -> Wait:
-        """What the job waits for. `kept`: it would fit but for nodes that are kept for others."""
-        scene = self._scene
-        demand = scene.queue.shapes[self._shape[turn.job]]
-        allowed = scene.keeping.open(scene.keeping.group(turn.tenant), NEVER)
-        wait = self._leaving(turn, demand, allowed) or self._preempt(turn, demand, allowed)
-        return wait or self._repair(turn, demand, allowed) or self._later(turn, demand, allowed, kept)
+        """What the job waits for. `kept`: it would fit but for nodes that are kept for others.
+
+        Where nothing could be done for a job, nothing can for those of its tenant that ask the same afterwards.
+        """
+        scene, job = self._scene, turn.job
+        inside = scene.accounts.inside(turn.tenant, self._asked[job])
+        key = self._shape[job], turn.tenant, self._rank[job], inside
+        own = self._damaged[job] or scene.queue.job_ids[job] in self._claims
+        told = None if own else self._told.get(key)
+        if told is None:
+            demand = scene.queue.shapes[self._shape[job]]
+            allowed = scene.keeping.open(scene.keeping.group(turn.tenant), NEVER)
+            wait = self._leaving(turn, demand, allowed) or self._preempt(turn, demand, allowed)
+            wait = wait or self._repair(turn, demand, allowed) or self._later(turn, demand, allowed)
+            if own or wait.reason is not None or wait.starts_us < NEVER:
+                return Wait(wait.reason or kept, wait.starts_us, wait.basis)
+            told = self._told[key] = wait
+        return told if kept is None else Wait(kept, told.starts_us, told.basis)
 
     def _hopeful(self, purpose: Hashable, demand: Demand) -> bool:
         """Whether it is worth a look; looks are bounded."""
@@ -165,7 +179,7 @@ class Blocked:
     def _repair(self, turn: Turn, demand: Demand, allowed: Bools | None) -> Wait | None:
         """What is left of a damaged gang's place, and what comes back, for a while."""
         scene, queue = self._scene, self._scene.queue
-        if not queue.damaged[turn.job] or not len(queue.damaged_us):
+        if not self._damaged[turn.job] or not len(queue.damaged_us):
             return None
         until = int(queue.damaged_us[turn.job]) + scene.policy.repair_s * 1_000_000
         purpose = "repair", scene.keeping.group(turn.tenant)
@@ -181,15 +195,15 @@ class Blocked:
 
     # ---- later -------------------------------------------------------------------------------------------------------
 
-    def _later(self, turn: Turn, demand: Demand, allowed: Bools | None, kept: Reason | None) -> Wait:
+    def _later(self, turn: Turn, demand: Demand, allowed: Bools | None) -> Wait:
         """A reservation, if the job is among the first of its kind of cards; or moves that are cheaper."""
         scene, policy = self._scene, self._scene.policy
         pool: Pool = demand.tiers, demand.models
         if self._kept >= policy.max_reservations or self._pools[pool] >= policy.reservations:
-            return Wait(kept, NEVER, CROWDED)
+            return Wait(None, NEVER, CROWDED)
         purpose = "later", scene.keeping.group(turn.tenant)
         if not self._hopeful(purpose, demand):
-            return Wait(kept, NEVER, UNBOUNDED if self._hopeless.covers(purpose, demand) else CROWDED)
+            return Wait(None, NEVER, UNBOUNDED if self._hopeless.covers(purpose, demand) else CROWDED)
         ends = self._work.gone_us(scene.now_us, policy.grace_s)
         start = first_start(scene.room, self._work, demand, allowed, ends)
         moved = self._move(turn, demand, allowed, start)
@@ -197,12 +211,12 @@ class Blocked:
             return moved
         if start is None:
             self._hopeless.add(purpose, demand)
-            return Wait(kept, NEVER, UNBOUNDED)
+            return Wait(None, NEVER, UNBOUNDED)
         self._pools[pool] += 1
         self._kept += 1
         rests = basis(self._work, start)
         self._keep(turn, start.found, start.at_us, start.at_us, rests)
-        return Wait(kept, start.at_us, rests)
+        return Wait(None, start.at_us, rests)
 
     def _move(self, turn: Turn, demand: Demand, allowed: Bools | None, start: Start | None) -> Wait | None:
         """Moves, if the job is only fragmented and they cost less than waiting."""
