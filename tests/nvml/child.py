@@ -1,7 +1,7 @@
 """The probe in a process of its own, on whatever libnvidia-ml the loader finds: `python -m tests.nvml.child`.
 
 For each line on standard input it prints one line of JSON: `look` the cards as announced and their health, `xids` those
-heard since it was asked last.
+heard since it was asked last; the first `xids` begins to listen.
 """
 
 import json
@@ -21,8 +21,7 @@ def main() -> None:
     """Answer until the end of the input."""
     driver, heard = Driver(load_nvml()), threading.Event()
     listener = XidListener(driver, SystemClock(), heard.set)
-    cards = seen_cards(driver)
-    listener.start()
+    cards, listening = seen_cards(driver), False
     for line in sys.stdin:
         if line.strip() == "look":
             looks = [health.look(asking, None) for asking in driver.cards()]
@@ -33,6 +32,9 @@ def main() -> None:
                 "slowed": [look.slowed for look in looks],
             }
         else:
+            if not listening:
+                listener.start()
+                listening = True
             heard.wait(WAIT_S)
             heard.clear()
             answer = [(one.index, one.code) for one in listener.take()]

@@ -81,6 +81,16 @@ def test_a_function_that_the_driver_does_not_find_is_a_gap_and_no_fault(cards: C
     assert (health.fault, health.power_mw) == (None, 312_500)
 
 
+def test_an_error_of_one_question_is_no_fault_of_the_card(cards: Cards) -> None:
+    stub, probe = cards(H200)
+    stub.fails(0, UNKNOWN_ERROR, "nvmlDeviceGetTotalEnergyConsumption")
+    [health] = probe.look()[1]
+    assert (health.fault, health.energy_mj, health.temperature_c) == (None, None, 51)
+    stub.fails(0, UNKNOWN_ERROR, "nvmlDeviceGetMemoryInfo")
+    [health] = probe.look()[1]
+    assert health.fault == "unknown_error"
+
+
 def test_pages_without_a_count_are_no_zero(cards: Cards) -> None:
     _, probe = cards({**V100, "retired.single": 0, "retired.double": 0}, {**H200, "retired.pending": 0})
     older, newer = probe.look()[1]

@@ -21,6 +21,7 @@ FAULTS = {
     18: "driver_mismatch",
     UNKNOWN_ERROR: "unknown_error",
 }
+ESSENTIAL = frozenset({"nvmlDeviceGetHandleByIndex", "nvmlDeviceGetUUID", "nvmlDeviceGetMemoryInfo"})
 GONE = frozenset({"driver_not_loaded", "gpu_is_lost", "reset_required", "driver_mismatch"})
 STALE_SESSION = frozenset({1, 9, 18})
 
@@ -75,7 +76,9 @@ class Asking:
         except self._nvml.NVMLError as error:
             code = code_of(error)
             self.stale |= code in STALE_SESSION
-            self.fault = self.fault or FAULTS.get(code)
+            fault = FAULTS.get(code)
+            if fault in GONE or call in ESSENTIAL:  # some drivers know no better word for what they do not support
+                self.fault = self.fault or fault
             return None
 
 
