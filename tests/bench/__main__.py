@@ -20,8 +20,14 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="just bench", description=__doc__)
     parser.add_argument("name", choices=NAMES)
     parser.add_argument("--quick", action="store_true", help="a small load once, to see that it works; no figures")
+    known, _ = parser.parse_known_args(arguments)
+    module = import_module(f"tests.bench.{known.name}")
+    files: tuple[str, ...] = getattr(module, "FILES", ())
+    for name in files:
+        parser.add_argument(f"--{name}", type=Path, help=f"file of {name}")
     options = parser.parse_args(arguments)
-    cases = asyncio.run(import_module(f"tests.bench.{options.name}").run(quick=options.quick))
+    named = {name: getattr(options, name) for name in files}
+    cases = asyncio.run(module.run(quick=options.quick, **named))
     sys.stdout.write(json.dumps(report(options.name, cases), indent=2) + "\n")
     return 0
 

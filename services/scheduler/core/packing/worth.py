@@ -21,7 +21,7 @@ LEVELS = 128
 PARTS = 20
 IMPATIENCE = 0.001
 FORCED = 0.1
-CLASSES = 256
+CLASSES = 128
 ROUNDS = 12
 UNIT = 1000
 NOWHERE = -1e12
@@ -60,7 +60,8 @@ def worth(tasks: Tasks, width: int) -> Ints:
         for level in range(1, LEVELS + 1):
             some = tasks.host <= level
             before = value[(level - tasks.host[some])[:, None, None], left[some]].max(axis=1)
-            value[level, :-1] = _chosen(before + tasks.used[some, None], tasks.weight[some, None])
+            gain = before + tasks.used[some, None]
+            value[level, :-1] = _chosen(gain, tasks.weight[some, None], value[level - 1, :-1])
     return np.rint(value[:, :-1]).astype(np.int64).reshape(LEVELS + 1, width + 1, PARTS + 1)
 
 
@@ -76,15 +77,18 @@ def _left(tasks: Tasks, width: int) -> Ints:
     return np.stack((opened, fresh), axis=1)
 
 
-def _chosen(gain: Floats, weight: Floats) -> Floats:
-    """The best that each cell can expect of tasks that gain so much (T x cells)."""
-    rate = np.where(gain >= 0, weight, 0.0)
-    gain = np.maximum(gain, 0.0)
-    best = np.zeros(gain.shape[1])
-    for _ in range(ROUNDS):
-        taken = np.where(gain > best, rate, FORCED * rate)
-        better = (taken * gain).sum(axis=0) / (taken.sum(axis=0) + IMPATIENCE)
-        if (better <= best).all():
+def _chosen(gain: Floats, weight: Floats, start: Floats) -> Floats:
+    """The best that each cell can expect of tasks that gain so much (T x cells); `start` is near to it."""
+    rate = (gain >= 0) * weight
+    earned = rate * gain
+    forced, certain = FORCED * earned.sum(axis=0), FORCED * rate.sum(axis=0) + IMPATIENCE
+    earned *= 1 - FORCED
+    rate *= 1 - FORCED
+    best = start
+    for turn in range(ROUNDS):
+        taken = gain > best
+        better = (forced + (taken * earned).sum(axis=0)) / (certain + (taken * rate).sum(axis=0))
+        if turn and (better <= best).all():
             break
         best = better
     return best
