@@ -156,7 +156,7 @@ JOBS_FINISHED = _job_event(
 )
 
 NODES_ANNOUNCED = Message(
-    "nodes", "announced", Kind.EVENT, Key.NODE, NODES, nodes.NodeAnnounced, (AGENT,), (Consumer(INVENTORY),)
+    "nodes", "announced", Kind.EVENT, Key.NODE, NODES, nodes.NodeAnnounced, (AGENT,), (Consumer(INVENTORY, batch=64),)
 )
 NODES_HEARTBEAT = Message(
     "nodes", "heartbeat", Kind.EVENT, Key.NODE, HEARTBEATS, nodes.NodeHeartbeat, (AGENT,), (), (INVENTORY,)

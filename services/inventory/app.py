@@ -27,7 +27,7 @@ def build(settings: InventorySettings, ledger: Ledger[Connection]) -> App[Connec
     reports = Reports(effects, read_health(settings.health_file), settings.fault_breaker)
     capacity = Capacity(effects.teller, rules, clock)
     questions = Questions(effects, capacity, settings.skew, clock)
-    app.on(registry.NODES_ANNOUNCED, Announcements(effects, reports).announced)
+    app.on_batch(registry.NODES_ANNOUNCED, Announcements(effects, reports).announced)
     app.on_batch(registry.NODES_REPORTED, reports.reported)
     for order in ORDERS:
         app.on(order, Orders(effects).ordered)

@@ -1,6 +1,7 @@
 """The shell: what inventory does with announcements, the listing of nodes and an operator's release of the breaker."""
 
 import re
+from collections.abc import Sequence
 
 from pydantic import TypeAdapter
 
@@ -14,6 +15,7 @@ from libs.kit.clock import Clock
 from services.inventory import store
 from services.inventory.core.announce import announce
 from services.inventory.core.model import Admit, Announcement, Cause, Refuse
+from services.inventory.core.model import Clock as StreamClock
 from services.inventory.effects import Effects
 from services.inventory.reports import Reports
 
@@ -32,11 +34,16 @@ class Announcements:
         self._effects = effects
         self._reports = reports
 
-    async def announced(self, tx: Tx[Connection], event: Event[NodeAnnounced]) -> None:
+    async def announced(self, tx: Tx[Connection], events: Sequence[Event[NodeAnnounced]]) -> None:
+        """Take over announcements in the order in which they came. What one says again changes nothing."""
+        clock = await store.lock_clock(tx.conn)
+        for event in sorted(events, key=_stored_sequence):
+            await self._announced(tx, event, clock)
+
+    async def _announced(self, tx: Tx[Connection], event: Event[NodeAnnounced], clock: StreamClock) -> None:
         """Take over an announcement, or refuse it; then look at a report that came before it."""
         said = _announcement(event)
         name = said.facts.node
-        clock = await store.lock_clock(tx.conn)
         node, facts = await store.node_and_facts(tx.conn, name)
         effect = announce(
             node,
@@ -53,6 +60,11 @@ class Announcements:
                 raise Refused(effect.reason)
             case None:
                 return
+
+
+def _stored_sequence(event: Event[NodeAnnounced]) -> int:
+    assert event.delivery is not None, "announcements come from a stream"
+    return event.delivery.stream_sequence
 
 
 def _announcement(event: Event[NodeAnnounced]) -> Announcement:
