@@ -1,7 +1,6 @@
 """Live attempts in arrays: what each holds, what stopping it would lose, what would be free without some of them."""
 
 from dataclasses import replace
-from itertools import pairwise
 
 import numpy as np
 
@@ -30,9 +29,8 @@ class Work:
         self.lost: Ints = lost_us // 1_000_000 * np.maximum(self.cards, 1)
         self.ends_us: Ints = np.maximum(running.ends_us, now_us + SOON_US)
         self.leaving: Bools = running.stopping.copy()
-        self._members = _listed(running.member_attempt, self.count)
-        self._cards_of = _listed(running.held_member, len(self._node))
-        self._at: list[list[int]] | None = None
+        self._first_member = np.searchsorted(running.member_attempt, np.arange(self.count + 1))
+        self._first_held = np.searchsorted(running.held_member, np.arange(len(self._node) + 1))
 
     @property
     def shielded(self) -> Bools:
@@ -47,12 +45,12 @@ class Work:
 
     def held(self, attempt: int) -> list[Held]:
         """What the members of an attempt hold."""
-        return [self._held(member) for member in self._members[attempt]]
+        return [self._held(member) for member in range(self._first_member[attempt], self._first_member[attempt + 1])]
 
     def _held(self, member: int) -> Held:
-        cards = self._cards_of[member]
-        share = int(self._share[cards[0]]) if cards else 0
+        cards = slice(self._first_held[member], self._first_held[member + 1])
         held = tuple(self.running.held_card[cards].tolist())
+        share = int(self._share[cards.start]) if held else 0
         host = int(self._cpu[member]), int(self._memory[member]), int(self._link[member])
         return Held(int(self._node[member]), held, share, *host)
 
@@ -61,10 +59,6 @@ class Work:
         for attempt in attempts:
             for held in self.held(attempt):
                 room.give(held)
-
-    def nodes(self, attempt: int) -> Ints:
-        """The nodes of an attempt, each once."""
-        return np.unique(self._node[self._members[attempt]])
 
     def on(self, nodes: Ints, among: Bools) -> list[int]:
         """The attempts with a member on one of `nodes`, in order."""
@@ -151,11 +145,3 @@ def _summed(at: Ints, amounts: Ints, size: int) -> Ints:
     sums = np.zeros(size, dtype=np.int64)
     np.add.at(sums, at, amounts)
     return sums
-
-
-def _listed(owner: Ints, size: int) -> list[list[int]]:
-    """For each owner the positions that are its own."""
-    order = np.argsort(owner, kind="stable")
-    bounds = np.searchsorted(owner[order], np.arange(size + 1)).tolist()
-    positions: list[int] = order.tolist()
-    return [positions[begin:end] for begin, end in pairwise(bounds)]
