@@ -301,7 +301,10 @@ class Agent:
     def _send(self, topic: str, body: Any, subject: str, sequence: int) -> None:
         """Put a message into the outbox, which is published once the bus can be reached."""
         mail = Mail(self.bus.next_id(), topic, self.node, subject, sequence, body)
-        self.loop.after(LATENCY_MS, self._publish, mail)
+        faults, about, pause_ms = self.bus.faults, f"{mail.about} of {self.node}", LATENCY_MS
+        if faults.hits("outbox slow", faults.rates.outbox_slow, about):
+            pause_ms = faults.amount(f"slow {about}", 500, 10 * SECOND)
+        self.loop.after(pause_ms, self._publish, mail)
 
     def _publish(self, mail: Mail) -> None:
         back_ms = self.back_ms()

@@ -25,9 +25,10 @@ class Rates:
     reply_lost: float = 0.03
     store_away: float = 0.05
     slow_plan: float = 0.1
+    outbox_slow: float = 0.03
 
 
-CALM = Rates(0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
+CALM = Rates(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
 
 
 def draw(seed: int, name: str) -> float:

@@ -50,6 +50,7 @@ RARE = Rates(
     reply_lost=5e-4,
     store_away=1e-3,
     slow_plan=0.01,
+    outbox_slow=5e-4,
 )
 LARGE = Times(
     heartbeat_s=60,

@@ -12,13 +12,17 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 _slow: Any = dataclasses.replace
+_PLAIN: dict[Any, bool] = {}
 _OURS = ("services.", "tests.sim.")
 
 
 def replace(value: T, /, **changes: Any) -> T:
     """The value with some fields changed."""
     kind: Any = type(value)
-    if hasattr(kind, "__slots__") or hasattr(kind, "__post_init__"):
+    plain = _PLAIN.get(kind)
+    if plain is None:
+        plain = _PLAIN[kind] = not (hasattr(kind, "__slots__") or hasattr(kind, "__post_init__"))
+    if not plain:
         return _slow(value, **changes)
     new = kind.__new__(kind)
     new.__dict__.update(value.__dict__, **changes)

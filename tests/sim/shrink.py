@@ -34,6 +34,11 @@ class Outcome:
         """Everything that went wrong or was asked, by name."""
         return tuple(self.world.faults.fired)
 
+    def others(self, about: Sequence[str]) -> set[str]:
+        """Jobs of the story that are not the ones concerned."""
+        tags = {tag for line in self.world.story.lines for tag in line.tags}
+        return {tag for tag in tags if tag.startswith("job ") and tag not in about}
+
     def lines(self) -> list[Line]:
         """The events that concern what broke, and the trouble of the nodes that they name."""
         story = self.world.story
@@ -105,8 +110,18 @@ def shrink(outcome: Outcome, cores: Cores | None = None) -> Outcome:
             best = tried
         return same
 
-    _fewest(list(outcome.ingredients), still_broken)
+    near = _near(outcome)
+    _fewest(near if near and still_broken(near) else list(outcome.ingredients), still_broken)
     return best
+
+
+def _near(outcome: Outcome) -> list[str]:
+    """The ingredients that name the jobs or nodes concerned, or a node where one of the jobs was."""
+    about = outcome.broken.about if outcome.broken is not None else ()
+    names = {tag for line in outcome.world.story.about(about) for tag in line.tags if tag not in outcome.others(about)}
+    words = [re.compile(rf"\b{re.escape(name)}\b") for name in sorted({*names, *about})]
+    jobs = [f"job: {name.removeprefix('job ')}" for name in about]
+    return [one for one in outcome.ingredients if one in jobs or any(word.search(one) for word in words)]
 
 
 def _fewest(items: list[str], fails: Callable[[Sequence[str]], bool]) -> list[str]:

@@ -5,6 +5,8 @@ import pytest
 from tests.sim.mutants import MUTANTS
 from tests.sim.shrink import MOST_LINES, run, shrink
 
+pytestmark = pytest.mark.timeout(600)  # a busy machine takes its time
+
 SEEDS = 80
 FEW = 8
 

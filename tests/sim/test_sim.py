@@ -7,6 +7,8 @@ from tests.sim.shrink import STORM_MS, run, shrink
 from tests.sim.workload import small
 from tests.sim.world import World
 
+pytestmark = pytest.mark.timeout(600)  # a busy machine takes its time
+
 SEEDS = 40
 BATCH = 10
 
