@@ -7,7 +7,7 @@ import numpy as np
 
 from contracts.base import Tier
 from deploy.replay.cluster import NODE_CARDS, Attempt, Cluster, Moves, Start, Stop, card_nodes, members
-from deploy.replay.philly import Job
+from deploy.replay.philly import SECOND_US, Job
 from services.scheduler.core.arrays import (
     ANYONE,
     CARD,
@@ -24,11 +24,13 @@ from services.scheduler.core.arrays import (
 from services.scheduler.core.decide import decide
 from services.scheduler.core.model import Seat
 from services.scheduler.core.packing import Memo, Mix
-from services.scheduler.core.policy import VARIANTS, Policy, decayed
+from services.scheduler.core.policy import VARIANTS, Order, Policy, decayed
+from services.scheduler.core.stages import MS_PER_CARD_H
 
 MODEL = "v100"
 CARD_BYTES = 16 * 1024**3
 NORMAL = 1
+LOOK_US = 900 * SECOND_US
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,9 @@ class Decided:
         )
         self._shape = _ints([shapes.index(members(job.cards)) for job in jobs])
         self._tenant = _ints([job.tenant for job in jobs])
+        self._size = _ints([job.cards for job in jobs])
         self._arrival = _ints([job.arrival_us for job in jobs])
+        self._earlier_ms = np.zeros(len(jobs), np.int64)
         self._ids = [job.job_id for job in jobs]
         self._index = {job_id: index for index, job_id in enumerate(self._ids)}
         self._fleet = _fleet(cards)
@@ -81,6 +85,8 @@ class Decided:
     def plan(self, cluster: Cluster, now_us: int) -> Moves:
         """One plan of `decide`."""
         running = list(cluster.running.values())
+        for job in cluster.waiting:
+            self._earlier_ms[job] = cluster.lives[job].held_us // 1000 * cluster.jobs[job].cards
         tenants = self._tenancy(running, now_us)
         fleet = replace(self._fleet, card_free=cluster.card_free * CARD)
         plan = decide(
@@ -93,7 +99,20 @@ class Decided:
             now_us,
             memo=self._memo,
         )
-        return self._moves(plan)
+        return replace(self._moves(plan), wake_us=self._wake_us(running, now_us))
+
+    def _wake_us(self, running: Sequence[Attempt], now_us: int) -> int | None:
+        """When an attempt's turn is over or its job enters a later stage, so that others may have its cards."""
+        policy = self._policy
+        if policy.order is not Order.FAIR or not policy.stages_card_h:
+            return None
+        jobs = [attempt.job for attempt in running if not attempt.stopping]
+        placed = _ints([attempt.started_us for attempt in running if not attempt.stopping])
+        bounds = np.array([0.0, *policy.stages_card_h]) * MS_PER_CARD_H
+        left_ms = np.maximum(bounds - self._earlier_ms[jobs][:, None], 0) / self._size[jobs][:, None]
+        times = placed[:, None] + np.maximum(left_ms * 1000, policy.turn_s * SECOND_US).astype(np.int64)
+        later = times[times > now_us]
+        return max(int(later.min()), now_us + LOOK_US) if len(later) else None
 
     def _moves(self, plan: Plan) -> Moves:
         index = self._index
@@ -120,6 +139,7 @@ class Decided:
             gate=np.full(len(jobs), -1, np.int64),
             damaged=np.zeros(len(jobs), np.bool_),
             shapes=self._shapes,
+            earlier_ms=self._earlier_ms[jobs],
         )
 
     def _running(self, cluster: Cluster, running: Sequence[Attempt], now_us: int) -> Running:
@@ -152,6 +172,7 @@ class Decided:
             ),
             preempted_us=_ints([cluster.lives[attempt.job].preempted_us for attempt in running]),
             changed_us=cluster.changed_us,
+            earlier_ms=self._earlier_ms[jobs],
         )
 
     def _tenancy(self, running: Sequence[Attempt], now_us: int) -> Tenants:

@@ -106,6 +106,7 @@ class Queue:
 
     `avoid` maps a job to nodes that are taken only when no others fit. `damaged` jobs lost their place to a fault of
     the fleet and have the first claim on what replaces it; `damaged_us` is when (empty: not known of any).
+    `earlier_ms` is what earlier attempts of each held, in card-milliseconds (empty: not known of any, no stages).
     """
 
     job_ids: tuple[str, ...]  # J
@@ -121,6 +122,7 @@ class Queue:
     gates: tuple[Reason, ...] = ()
     avoid: dict[int, tuple[int, ...]] = field(default_factory=dict[int, tuple[int, ...]])
     damaged_us: Ints = field(default_factory=_none)  # J
+    earlier_ms: Ints = field(default_factory=_none)  # J
 
 
 @dataclass(frozen=True)
@@ -131,7 +133,8 @@ class Running:
     by themselves; `leaving_for` names the job that each makes room for, None where there is none or none is known
     (empty: known of no attempt). `preempted_us` is when the attempt's job was preempted last, -1 when it never was
     (empty: of no attempt). `changed_us` is when something else than the scheduler's own decisions changed last: a
-    submission, an end, a node, a quota. A job that was preempted since is not preempted again.
+    submission, an end, a node, a quota. A job that was preempted since is not preempted again. `earlier_ms` as in
+    `Queue`.
     """
 
     job_ids: tuple[str, ...]  # A
@@ -151,6 +154,7 @@ class Running:
     leaving_for: tuple[str | None, ...] = ()  # A
     preempted_us: Ints = field(default_factory=_none)  # A
     changed_us: int = NEVER
+    earlier_ms: Ints = field(default_factory=_none)  # A
 
 
 @dataclass(frozen=True)

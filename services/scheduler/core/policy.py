@@ -8,6 +8,7 @@ from services.scheduler.core.packing import DEFAULT as PLACER
 
 HOUR_S = 3600
 DAY_S = 24 * HOUR_S
+MAX_STAGES = 64
 
 
 class Order(StrEnum):
@@ -46,6 +47,9 @@ class Policy:
       `restart_s` each, is less than what the gang would lose by waiting.
     - `hold_share` and `hold_s`: an attempt that has held more than this share of its kind of cards for so long has had
       its turn and may be stopped for others of its class. `hold_share` 1 turns it off.
+    - `stages_card_h`: within its class a job goes back by one stage for each of these card-hours that it has had, and
+      preemptible work of a later stage that has held its cards for `turn_s` makes room for an earlier one. Empty turns
+      stages off. At most `MAX_STAGES` - 1 of them.
     - `over_limit`: `PREEMPT` stops preemptible work above a lowered limit or outside a tenant's pools, and lets the
       rest end; `DRAIN` lets all of it end.
     """
@@ -67,6 +71,8 @@ class Policy:
     restart_s: int = 300
     hold_share: float = 0.5
     hold_s: int = DAY_S
+    stages_card_h: tuple[float, ...] = (1, 10, 100)
+    turn_s: int = HOUR_S
     over_limit: OverLimit = OverLimit.PREEMPT
 
     @property
@@ -86,6 +92,7 @@ class Policy:
             (not self.preempt or self.max_preemptors <= 0, "preemption is off: a guarantee waits for borrowers to end"),
             (not self.consolidate or self.max_moves <= 0, "consolidation is off: fragmented gangs wait"),
             (self.hold_share >= 1, "hold_share is 1: one job may hold all cards of a kind for as long as it runs"),
+            (not self.stages_card_h, "stages_card_h is empty: short jobs wait behind long ones of their class"),
         )
         return tuple(text for off, text in told if off)
 

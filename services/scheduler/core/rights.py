@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from services.scheduler.core.arrays import CARD, NEVER, Bools, PreemptWhy
-from services.scheduler.core.policy import Order
+from services.scheduler.core.policy import MAX_STAGES, Order
 from services.scheduler.core.scene import Scene
 from services.scheduler.core.work import Work
 
@@ -14,7 +14,8 @@ from services.scheduler.core.work import Work
 class Rights:
     """Which attempts may be stopped for a job of `tenant` with class `rank`.
 
-    - Preemptible work of a lower class, of its own tenant, or of another as far as that stays at its guarantee.
+    - Preemptible work of a lower class, of its own tenant, or of another as far as that stays at its guarantee; and of
+      a later stage of its class, once that has had its cards for a turn.
     - If the job stays `inside` the guarantee of its tenant: any work of tenants above theirs. What is borrowed is given
       back even when it is not preemptible, whatever its class.
     - Preemptible work of its own class in other tenants that has held most of its kind of cards for long.
@@ -30,11 +31,14 @@ class Rights:
             excess = np.full(work.count, NEVER, dtype=np.int64)
         self._excess, self._cards, self._tenant = excess, work.cards, running.tenant
         other = running.tenant != tenant
-        lower = (running.rank > rank) & running.preemptible
+        turn_over = scene.now_us - running.placed_us >= scene.policy.turn_s * 1_000_000
+        self._class_below: Bools = running.rank // MAX_STAGES > rank // MAX_STAGES
+        lower = (running.rank > rank) & running.preemptible & (self._class_below | turn_over)
         self._own = ~other & lower
         self._lent = other & lower
         self._due = other & (inside & (excess > 0)) & (scene.policy.order is Order.FAIR)
-        self._overdue = other & (running.rank == rank) & running.preemptible & overstaying(scene, work)
+        same = running.rank // MAX_STAGES == rank // MAX_STAGES
+        self._overdue = other & same & running.preemptible & overstaying(scene, work)
         there = self._own | (self._lent & (excess >= work.cards)) | self._due | self._overdue
         self.eligible: Bools = there & ~work.leaving & ~work.shielded
 
@@ -57,10 +61,9 @@ class Rights:
 
     def _why(self, attempt: int, gone: int) -> PreemptWhy | None:
         """By which right an attempt leaves after `gone` of its tenant's cards have left; None without one."""
-        if self._own[attempt]:
-            return PreemptWhy.PRIORITY
-        if self._lent[attempt] and self._excess[attempt] - gone >= self._cards[attempt]:
-            return PreemptWhy.PRIORITY
+        within = self._lent[attempt] and self._excess[attempt] - gone >= self._cards[attempt]
+        if self._own[attempt] or within:
+            return PreemptWhy.PRIORITY if self._class_below[attempt] else PreemptWhy.TURN
         if self._due[attempt] and self._excess[attempt] > gone:
             return PreemptWhy.GUARANTEE
         return PreemptWhy.TURN if self._overdue[attempt] else None

@@ -71,7 +71,7 @@ def told_to_leave(why: PreemptWhy, tenant: str, job: str | None, held: int) -> R
 _WHY = {
     PreemptWhy.PRIORITY: "go to job {job} of a higher class",
     PreemptWhy.GUARANTEE: "were borrowed beyond the guarantee of tenant {tenant} and go back to job {job}",
-    PreemptWhy.TURN: "were held long, most of their kind: the turn goes to job {job}",
+    PreemptWhy.TURN: "were held long: the turn goes to job {job}",
     PreemptWhy.QUOTA: "are above the lowered limit of tenant {tenant}",
     PreemptWhy.CONSOLIDATION: "make room for job {job}, and it has room elsewhere",
     PreemptWhy.DRAIN: "are in a pool that is no longer for tenant {tenant}",
