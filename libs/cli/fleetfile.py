@@ -55,7 +55,7 @@ def read(path: Path, *, without_cards: bool = False) -> list[DeclaredNode]:
     except (OSError, UnicodeDecodeError) as error:
         msg = f"{path} cannot be read: {error}"
         raise CliError(msg) from None
-    rows = _json_rows(path, text) if text.lstrip().startswith(("{", "[")) else _csv_rows(path, text)
+    rows = _rows(path, text)
     if not rows:
         msg = f"{path} holds no node: write at least one"
         raise CliError(msg)
@@ -71,6 +71,12 @@ def read(path: Path, *, without_cards: bool = False) -> list[DeclaredNode]:
         _check_cards(path, where, node, without_cards=without_cards)
         nodes[node.node] = (where, node)
     return [node for _, node in nodes.values()]
+
+
+def _rows(path: Path, text: str) -> list[Row]:
+    if not text.strip():
+        return []
+    return _json_rows(path, text) if text.lstrip().startswith(("{", "[")) else _csv_rows(path, text)
 
 
 def _check_cards(path: Path, where: str, node: DeclaredNode, *, without_cards: bool) -> None:
