@@ -18,10 +18,12 @@ from services.scheduler.core.jobs import decide
 from services.scheduler.core.model import Limits, Place, Preempt, Tick, Wait
 from services.scheduler.desk import Desk
 from services.scheduler.effects import CardTakenError, carry_out
+from services.scheduler.tenants import TenantFileError, check
 
 ACTOR = "scheduler"
 MAX_DUE = 1000
 STAYS_PER_TRANSACTION = 64
+MAX_TOLD = 1024
 MAX_FIGURES = 256
 COMMITS_AT_ONCE = 6
 HOUSEKEEPING_S = 600.0
@@ -43,6 +45,7 @@ class Cycle:
         self._cycle_s = cycle_s
         self._next_turn: datetime | None = None
         self._again = False
+        self._untold: list[Stay] = []
         self._files_read = float("-inf")
         self._housekept = float("-inf")
 
@@ -66,9 +69,11 @@ class Cycle:
             changed = await self._files_changed()
             if changed or desk.moved or self._again or (self._next_turn is not None and self._next_turn <= now):
                 await self._place()
+            await self._tell_some()
             await self._keep_house()
         except BaseException:
             desk.clear()
+            self._untold = []
             raise
 
     async def _ring(self, job_id: str) -> None:
@@ -88,6 +93,10 @@ class Cycle:
         tenants, policy = await asyncio.to_thread(desk.book.refresh), await asyncio.to_thread(desk.policies.refresh)
         if tenants or policy:
             desk.snapshot.rules_changed(desk.clock.now())
+            try:
+                check(desk.book, desk.policies)
+            except TenantFileError as error:
+                get_logger().error("tenants.unmatched", error=str(error))
         return tenants or policy
 
     async def _place(self) -> None:
@@ -100,8 +109,7 @@ class Cycle:
             self._next_turn = min(self._next_turn or soon, soon)
         await self._some_at_once(self._commit, plan.placements)
         await self._some_at_once(self._stop, plan.preemptions)
-        for group in _groups(self._news(plan.stays)):
-            await self._tell(group)
+        self._untold = self._news(plan.stays)
 
     async def _some_at_once(self, commit: Callable[[T], Awaitable[None]], planned: Sequence[T]) -> None:
         """Commit what was planned, some at once: each waits for the disk, rows of nodes keep apart who shares one."""
@@ -148,6 +156,12 @@ class Cycle:
             elif known != stay.reason:
                 figures.append(stay)
         return sorted([*fresh, *figures[:MAX_FIGURES]], key=lambda stay: stay.job_id)
+
+    async def _tell_some(self) -> None:
+        """Keep some of the reasons; those of a long queue take several rounds, and no plan waits for all of them."""
+        now, self._untold = self._untold[:MAX_TOLD], self._untold[MAX_TOLD:]
+        for group in _groups(now):
+            await self._tell(group)
 
     async def _tell(self, stays: list[Stay]) -> None:
         """Keep the reasons of jobs that stay; those whose reason is another one make a transition."""

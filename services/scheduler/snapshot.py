@@ -27,7 +27,7 @@ from services.scheduler.memory.tenancy import Usage, barred, tenants_of
 from services.scheduler.policies import Rules
 
 MAX_CHANGES = 20_000
-MAX_QUEUE = 100_000
+MAX_SHAPES = 100_000
 MAX_ARRIVALS = 100_000
 HALF_LIVES = 10
 
@@ -88,8 +88,7 @@ class Snapshot:
 
     async def refresh(self, conn: Connection, now: datetime, half_life_s: int) -> bool:
         """Take in what has changed; True when a plan might come out otherwise."""
-        if self.mix.seen + len(self._arrivals) >= self.mix.due:
-            self._learn()
+        self.learn()
         changes = await conn.fetch(_TAKE_CHANGES, MAX_CHANGES)
         if not self.loaded:
             await self._load(conn, now, half_life_s)
@@ -110,8 +109,8 @@ class Snapshot:
         await self._load_jobs(conn, None, now)
         await self._load_usage(conn, now, half_life_s)
         arrived = await conn.fetch(_ARRIVED, MAX_ARRIVALS)
-        self._arrivals = [_demand_of(row["spec"]) for row in reversed(arrived)]
-        self._learn()
+        self.arrive(_demand_of(row["spec"]) for row in reversed(arrived))
+        self.learn()
         self.loaded = True
 
     def take_node(self, node: NodeRow, now: datetime) -> None:
@@ -151,8 +150,10 @@ class Snapshot:
         for job_id in sorted(found if ids is None else ids):
             row = found.get(job_id)
             job = None if row is None else job_row(row, self._shapes)
+            if len(self._shapes) > MAX_SHAPES:
+                self._shapes.clear()
             if self.loaded and row is not None and job is not None and self.job(job_id) is None and not row["attempts"]:
-                self._arrivals.append(job.demand)
+                self.arrive([job.demand])
             moved = self.take_job(job_id, job, now) or moved
         return moved
 
@@ -192,9 +193,15 @@ class Snapshot:
             rows = await conn.fetch(_USED, now, float(half_life_s), since)
             self.usage = Usage(micros(now), {row["tenant"]: row["used_ms"] for row in rows})
 
-    def _learn(self) -> None:
-        self.mix = self.mix.learn(self._arrivals)
-        self._arrivals = []
+    def arrive(self, demands: Iterable[Demand]) -> None:
+        """Jobs have come that ask this, the oldest first."""
+        self._arrivals.extend(demands)
+
+    def learn(self) -> None:
+        """Learn from arrivals, step by step: whoever begins anew comes to the same as who was there all the time."""
+        while (wanted := self.mix.due - round(self.mix.seen)) <= len(self._arrivals):
+            self.mix = self.mix.learn(self._arrivals[:wanted])
+            del self._arrivals[:wanted]
 
     # ---- for plans and answers ---------------------------------------------------------------------------------------
 

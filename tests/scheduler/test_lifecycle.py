@@ -99,7 +99,7 @@ async def test_a_phase_of_a_later_inventory_keeps_what_runs_and_takes_no_more(st
     job = await stage.submit(spec())
     run = await first.runs_it(job.job_id)
     await stage.told(job, "running")
-    await first.is_("graded", state="draining")
+    await first.is_("graded", state="hibernating")
     waits = await stage.submit(spec())
     waiting = await stage.told(waits, "waiting")
     assert waiting.reason is not None

@@ -10,6 +10,8 @@ from services.scheduler.memory.nodes import Nodes
 from services.scheduler.memory.rows import JobRow
 from services.scheduler.memory.table import Table, Words, positions
 
+SPARE_SHAPES = 1024
+
 
 @dataclass(frozen=True)
 class _Rows:
@@ -85,6 +87,7 @@ class Attempts:
 
     def running(self, changed_us: int) -> Running:
         """The attempts, beside a fleet just made from the same nodes."""
+        self._tidy()
         rows, members, held = self._attempt.rows(), self._member.rows(), self._held.rows()
         at, member_at = positions(rows, self._attempt.size), positions(members, self._member.size)
         ids = tuple(map(self._ids.__getitem__, rows.tolist()))
@@ -108,6 +111,14 @@ class Attempts:
             preempted_us=column["preempted"],
             changed_us=changed_us,
         )
+
+    def _tidy(self) -> None:
+        """Forget shapes that nobody has any more, once they are many."""
+        if len(self._shapes) > 2 * len(self.jobs) + SPARE_SHAPES:
+            self._shapes = {}
+            for job_id, row in self.jobs.items():
+                shape = self._shapes.setdefault(row.demand, len(self._shapes))
+                self._attempt.put(self._rows_of[job_id].attempt, shape=shape)
 
     def used(self) -> tuple[Ints, Ints]:
         """What each tenant holds, in millionths of cards, and how many attempts it has."""

@@ -106,7 +106,7 @@ def row_of(spec: JobSpec, row: Any, shapes: dict[Demand, Demand]) -> JobRow:
         priority=spec.effective_priority,
         demand=shapes.setdefault(demand, demand),
         longest_us=longest_us(spec),
-        preemptible=spec.effective_preemptible,
+        preemptible=spec.effective_preemptible and row["phase"] != JobPhase.UNREACHABLE,
         version=row["version"],
         phase=JobPhase(row["phase"]),
         reason=None if row["reason"] is None else Reason.model_validate_json(row["reason"]),

@@ -188,6 +188,18 @@ def test_gates_are_datasets_windows_and_suspended_tenants_and_who_rests_is_left_
     assert snapshot.next_turn(RULES, NOW) == NOW + timedelta(seconds=60)
 
 
+@given(st.lists(st.integers(0, 5), max_size=120), st.integers(1, 50))
+def test_who_leads_next_knows_the_same_mix(asked: list[int], at_once: int) -> None:
+    demands = [Demand((Tier.CENTRAL,), cards=cards) for cards in asked]
+    leads, follows = Snapshot(), Snapshot()
+    for begin in range(0, len(demands), at_once):
+        leads.arrive(demands[begin : begin + at_once])
+        leads.learn()
+    follows.arrive(demands)
+    follows.learn()
+    assert leads.mix == follows.mix
+
+
 def test_a_job_that_is_asked_about_leaves_no_trace() -> None:
     snapshot = Snapshot()
     apply(snapshot, _job(1, "acme", None, held=False, rest_s=0))
