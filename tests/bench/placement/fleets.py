@@ -113,10 +113,11 @@ def waiting(tasks: Sequence[Demand], count: int, seed: int) -> Queue:
     """Jobs drawn from the tasks for all tenants; processors vary a little, so that there are many shapes."""
     draw = np.random.default_rng(seed)
     known: dict[Demand, int] = {}
-    more = (draw.integers(0, VARIANTS, count) * VARIANT_MILLI).tolist()
+    more: list[int] = (draw.integers(0, VARIANTS, count) * VARIANT_MILLI).tolist()
+    which: list[int] = draw.integers(0, len(tasks), count).tolist()
     shape = [
         known.setdefault(replace(tasks[index], cpu_milli=tasks[index].cpu_milli + extra), len(known))
-        for index, extra in zip(draw.integers(0, len(tasks), count).tolist(), more, strict=True)
+        for index, extra in zip(which, more, strict=True)
     ]
     zero: Ints = np.zeros(count, dtype=np.int64)
     return Queue(

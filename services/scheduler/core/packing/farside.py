@@ -110,8 +110,10 @@ class _Scorer:
 
     def _refresh_one(self, state: State, row: int) -> None:
         """The same for one row, in plain numbers: arrays of one element take longer."""
-        seen, table, free = self._seen, self._cells, state.free[row].tolist()
-        whole, idle, host = free.count(CARD), sum(free), int((state.memory if self._by_memory else state.cpu)[row])
+        seen, table = self._seen, self._cells
+        free: list[int] = state.free[row].tolist()
+        whole, idle = free.count(CARD), sum(free)
+        host = int((state.memory if self._by_memory else state.cpu)[row])
         parts = [0 if share == CARD else share // PART for share in free]
         most = max(parts)
         first = parts.index(most)

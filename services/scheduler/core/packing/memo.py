@@ -4,12 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from contracts.base import Tier
 from services.scheduler.core.arrays import Demand, Fleet, Floats, Ints
 from services.scheduler.core.packing.layout import Layout, State, laid_out
 from services.scheduler.core.packing.mix import Mix
-from services.scheduler.core.packing.needs import Need, fits, need_of
+from services.scheduler.core.packing.needs import Need, fits, hopeful, need_of
 from services.scheduler.core.packing.placer import Placer, Scorer
 
 CELLS = 16_000_000
@@ -22,7 +23,7 @@ class Table:
 
     need: Need
     score: Floats
-    column: Ints
+    column: NDArray[np.int16]
     seen: int
 
 
@@ -97,8 +98,9 @@ class Memo:
 
     def _fresh(self, layout: Layout, demand: Demand, tier: Tier) -> Table:
         need = need_of(layout, demand, tier)
-        table = Table(need, np.full(layout.rows, -np.inf), np.full(layout.rows, -1, dtype=np.int64), 0)
-        self._score(layout, table, np.arange(layout.rows))
+        table = Table(need, np.full(layout.rows, -np.inf), np.zeros(layout.rows, dtype=np.int16), 0)
+        assert self.state is not None
+        self._score(layout, table, hopeful(self.state, need))
         return table
 
     def _score(self, layout: Layout, table: Table, rows: Ints) -> None:
@@ -109,9 +111,8 @@ class Memo:
             changed = log.since(self._refreshed)
             scorer.refresh(state, np.unique(changed) if len(changed) > 1 else changed)
             self._refreshed = log.end
-        there = fits(layout, state, table.need, rows)
         table.score[rows] = -np.inf
-        fitting = rows[there]
+        fitting = rows[fits(layout, state, table.need, rows)]
         if len(fitting):
             found = scorer(state, table.need, fitting)
             table.score[fitting] = found.score

@@ -57,6 +57,15 @@ def share_of(demand: Demand, card_memory_bytes: int) -> int:
     return int(_shares(np.array([card_memory_bytes], dtype=np.int64), demand)[0])
 
 
+def hopeful(state: State, need: Need) -> Ints:
+    """Rows that have what is scarcest as a rule, in order; the others need not be looked at."""
+    if need.cards == 0:
+        return np.flatnonzero(state.cpu >= need.demand.cpu_milli)
+    if need.fraction:
+        return np.flatnonzero(state.most >= int(need.shares.min(initial=CARD)))
+    return np.flatnonzero(state.whole >= need.cards)
+
+
 def fits(layout: Layout, state: State, need: Need, rows: Ints) -> Bools:
     """Which of `rows` hold one more member."""
     demand = need.demand
