@@ -172,7 +172,7 @@ def _as_if_submitted(spec: JobSpec, now: datetime) -> JobRow:
     nothing = dict.fromkeys(
         ("reason", "not_before", "damaged_at", "preempted_at", "leaving_for", "attempt", "saved_at")
     )
-    columns = {"version": 1, "phase": JobPhase.ACCEPTED, "submitted_at": now, "avoid": ()}
+    columns = {"version": 1, "phase": JobPhase.ACCEPTED, "submitted_at": now, "avoid": (), "earlier_ms": 0}
     return row_of(spec, {**nothing, **columns}, {})
 
 

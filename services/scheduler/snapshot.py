@@ -38,7 +38,9 @@ _TAKE_CHANGES = """
 """
 _JOB_COLUMNS = """
     spec, version, phase, attempts, reason, not_before, submitted_at, avoid, damaged_at, preempted_at, leaving_for,
-    attempt, saved_at
+    attempt, saved_at, CASE WHEN attempts = 0 THEN 0 ELSE (
+      SELECT coalesce(sum(cards * share_milli * extract(epoch FROM held_to - held_from)), 0)::bigint
+      FROM holdings WHERE holdings.job_id = jobs.job_id) END AS earlier_ms
 """
 _JOBS = f"SELECT job_id, {_JOB_COLUMNS} FROM jobs WHERE phase <> 'finished'"  # noqa: S608 - columns above
 _ARRIVED = "SELECT spec FROM jobs ORDER BY submitted_at DESC, job_id DESC LIMIT $1"

@@ -29,7 +29,17 @@ class Attempts:
     jobs: dict[str, JobRow] = field(default_factory=dict[str, JobRow])
     _attempt: Table = field(
         default_factory=lambda: Table(
-            "tenant", "rank", "placed", "ends", "saved", "preemptible", "stopping", "shape", "preempted", "holds"
+            "tenant",
+            "rank",
+            "placed",
+            "ends",
+            "saved",
+            "preemptible",
+            "stopping",
+            "shape",
+            "preempted",
+            "holds",
+            "earlier",
         )
     )
     _member: Table = field(default_factory=lambda: Table("attempt", "node"))
@@ -54,6 +64,7 @@ class Attempts:
             stopping=int(live.stopping),
             shape=self._shapes.setdefault(row.demand, len(self._shapes)),
             preempted=row.preempted_us,
+            earlier=row.earlier_ms,
             holds=sum(len(seat.cards) * seat.share for seat in live.seats),
         )
         members, held = list[int](), list[int]()
@@ -88,8 +99,9 @@ class Attempts:
     def running(self, changed_us: int) -> Running:
         """The attempts, beside a fleet just made from the same nodes."""
         self._tidy()
-        rows, members, held = self._attempt.rows(), self._member.rows(), self._held.rows()
-        at, member_at = positions(rows, self._attempt.size), positions(members, self._member.size)
+        rows = self._attempt.rows()
+        members = _in_order(self._member, "attempt", positions(rows, self._attempt.size))
+        held = _in_order(self._held, "member", positions(members[0], self._member.size))
         ids = tuple(map(self._ids.__getitem__, rows.tolist()))
         column = {name: self._attempt.column(name)[rows] for name in _COLUMNS}
         return Running(
@@ -103,13 +115,14 @@ class Attempts:
             stopping=column["stopping"] > 0,
             shape=column["shape"],
             shapes=tuple(self._shapes),
-            member_attempt=at[self._member.column("attempt")[members]],
-            member_node=self.nodes.node_at()[self._member.column("node")[members]],
-            held_member=member_at[self._held.column("member")[held]],
-            held_card=self.nodes.card_at()[self._held.column("card")[held]],
+            member_attempt=members[1],
+            member_node=self.nodes.node_at()[self._member.column("node")[members[0]]],
+            held_member=held[1],
+            held_card=self.nodes.card_at()[self._held.column("card")[held[0]]],
             leaving_for=tuple(self.jobs[job_id].leaving_for for job_id in ids),
             preempted_us=column["preempted"],
             changed_us=changed_us,
+            earlier_ms=column["earlier"],
         )
 
     def _tidy(self) -> None:
@@ -129,4 +142,12 @@ class Attempts:
         return cards, np.bincount(tenant, minlength=count).astype(np.int64)
 
 
-_COLUMNS = ("tenant", "rank", "placed", "ends", "saved", "preemptible", "stopping", "shape", "preempted")
+_COLUMNS = ("tenant", "rank", "placed", "ends", "saved", "preemptible", "stopping", "shape", "preempted", "earlier")
+
+
+def _in_order(table: Table, owner: str, owner_at: Ints) -> tuple[Ints, Ints]:
+    """The rows of a table in the order of their owners, and where each owner stands."""
+    rows = table.rows()
+    at = owner_at[table.column(owner)[rows]]
+    order = np.argsort(at, kind="stable")
+    return rows[order], at[order]

@@ -25,7 +25,7 @@ class Line:
     jobs: dict[str, JobRow] = field(default_factory=dict[str, JobRow])
     _table: Table = field(
         default_factory=lambda: Table(
-            "version", "tenant", "rank", "submitted", "longest", "shape", "damaged", "window", "rests"
+            "version", "tenant", "rank", "submitted", "longest", "shape", "damaged", "window", "rests", "earlier"
         )
     )
     _row_of: dict[str, int] = field(default_factory=dict[str, int])
@@ -45,6 +45,7 @@ class Line:
             longest=row.longest_us,
             shape=self._shape(row.demand),
             damaged=row.damaged_us,
+            earlier=row.earlier_ms,
             window=NO_GATE if row.window is None else self.windows.number(row.window),
             rests=0 if row.not_before is None else micros(row.not_before),
         )
@@ -86,6 +87,7 @@ class Line:
             gate=gate,
             damaged=damaged_us >= 0,
             damaged_us=damaged_us,
+            earlier_ms=self._table.column("earlier")[rows],
             shapes=tuple(self._shapes),
             gates=gates,
             avoid=self._avoided(ids, node_at),

@@ -71,6 +71,7 @@ class JobRow:
     dataset: tuple[str, str] | None
     window: str | None
     damaged_us: int
+    earlier_ms: int
     preempted_us: int
     leaving_for: str | None
     live: Live | None
@@ -116,6 +117,7 @@ def row_of(spec: JobSpec, row: Any, shapes: dict[Demand, Demand]) -> JobRow:
         dataset=None if dataset is None else (dataset.name, dataset.version),
         window=spec.window,
         damaged_us=_since(row["damaged_at"]),
+        earlier_ms=row["earlier_ms"],
         preempted_us=_since(row["preempted_at"]),
         leaving_for=row["leaving_for"],
         live=_live(spec, row),

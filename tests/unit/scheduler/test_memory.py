@@ -84,6 +84,7 @@ def _job(name: int, tenant: str, seats: list[Seat] | None, held: bool, rest_s: i
         dataset=("digits", "v1") if name == 2 else None,
         window="nights" if name == 3 else None,
         damaged_us=-1,
+        earlier_ms=0,
         preempted_us=-1,
         leaving_for=None,
         live=live,
@@ -133,6 +134,9 @@ def seen(scene: Scenery) -> dict[str, Any]:
     held: list[int] = running.held_card.tolist()
     members: list[int] = running.member_attempt.tolist()
     sits: list[int] = running.member_node.tolist()
+    assert holders == sorted(holders), "cards are in the order of the members, members in that of the attempts"
+    assert members == sorted(members)
+    assert running.held_member.tolist() == sorted(running.held_member.tolist())
     runs = {
         "attempts": sorted(
             (job, tenants.names[int(running.tenant[at])], repr(running.shapes[int(running.shape[at])]))
