@@ -18,10 +18,9 @@ from services.scheduler.core.packing import Found
 from services.scheduler.core.preempt import find_victims
 from services.scheduler.core.reserve import UNBOUNDED, Start, basis, first_start, found_without, repaired
 from services.scheduler.core.rights import Rights
-from services.scheduler.core.scene import Scene, nodes_of
+from services.scheduler.core.scene import Scene, nodes_of, pools_of
 from services.scheduler.core.work import Work
 
-Pool = tuple[tuple[str, ...], tuple[str, ...]]
 SCATTERED = frozenset({ReasonCode.FRAGMENTED, ReasonCode.TOPOLOGY})
 LOOKS = 256
 CROWDED = "not known: room is kept for jobs that come before it"
@@ -50,7 +49,8 @@ class Blocked:
         self._hopeless = Hopeless()
         self._powerless: set[tuple[int, int, bool]] = set()
         self._looks = LOOKS
-        self._pools: Counter[Pool] = Counter()
+        self._pool = pools_of(scene.queue.shapes)
+        self._pools: Counter[int] = Counter()
         self._preemptors = self._kept = 0
         self.preemptions: list[Preemption] = []
         self.reservations: list[Reservation] = []
@@ -198,7 +198,7 @@ class Blocked:
     def _later(self, turn: Turn, demand: Demand, allowed: Bools | None) -> Wait:
         """A reservation, if the job is among the first of its kind of cards; or moves that are cheaper."""
         scene, policy = self._scene, self._scene.policy
-        pool: Pool = demand.tiers, demand.models
+        pool = self._pool[self._shape[turn.job]]
         if self._kept >= policy.max_reservations or self._pools[pool] >= policy.reservations:
             return Wait(None, NEVER, CROWDED)
         purpose = "later", scene.keeping.group(turn.tenant)

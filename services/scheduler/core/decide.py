@@ -19,7 +19,7 @@ from services.scheduler.core.order import Turn, Turns
 from services.scheduler.core.packing import PLACERS, Found, Memo, Mix, Room
 from services.scheduler.core.policy import DEFAULT, Order, Policy
 from services.scheduler.core.reserve import UNBOUNDED
-from services.scheduler.core.scene import Scene, asked_of, end_us, held_by, nodes_of
+from services.scheduler.core.scene import Scene, asked_of, end_us, held_by, nodes_of, pools_of
 from services.scheduler.core.stages import staged
 from services.scheduler.core.words import unknown_tenant
 
@@ -82,7 +82,9 @@ class _Planner:
         self._blocked = Blocked(scene, self._asked)
         self._full: set[tuple[int, int]] = set()
         self._kept: dict[tuple[int, int], tuple[int, Reason]] = {}
-        self._stuck: dict[object, int] = {}
+        self._reserved: dict[tuple[int, int], Reason] = {}
+        self._pool = pools_of(queue.shapes)
+        self._stuck: dict[int, int] = {}
         self._holds: dict[int, _Hold] = {}
         self._done: set[int] = set()
         self._placements: list[Placement] = []
@@ -126,7 +128,7 @@ class _Planner:
                 self._give(turn, outcome)
                 return
             wait = self._blocked.wait(turn, outcome)
-            self._stuck.setdefault(self._pool(job), job)
+            self._stuck.setdefault(self._pool[self._shape[job]], job)
         self._waits.append((job, wait))
 
     def _stays(self) -> Iterator[Stay]:
@@ -157,7 +159,7 @@ class _Planner:
         short = scene.accounts.short(tenant, self._asked[job])
         if short is not None:
             return self._short(turn, short)
-        first = self._stuck.get(self._pool(job)) if scene.policy.strict else None
+        first = self._stuck.get(self._pool[self._shape[job]]) if scene.policy.strict else None
         if first is not None:
             return Wait(stays.blocked(scene.queue.job_ids[first], self._asked[job]))
         return self._behind(turn)
@@ -221,16 +223,14 @@ class _Planner:
         if beside is not None:
             return beside
         owner, _ = scene.keeping.owner(nodes_of(found), end)
-        reason = stays.reserved(scene.queue.job_ids[owner], self._asked[job])
-        self._kept[self._shape[job], group] = end, reason
-        return reason
+        told = owner, self._asked[job]
+        if told not in self._reserved:
+            self._reserved[told] = stays.reserved(scene.queue.job_ids[owner], self._asked[job])
+        self._kept[self._shape[job], group] = end, self._reserved[told]
+        return self._reserved[told]
 
     def _end(self, job: int) -> int:
         return end_us(self._scene.now_us, self._longest[job])
-
-    def _pool(self, job: int) -> object:
-        demand = self._scene.queue.shapes[self._shape[job]]
-        return demand.tiers, demand.models
 
     def _give(self, turn: Turn, found: Found) -> None:
         scene = self._scene

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
+
 from services.scheduler.core.arrays import NEVER, Tenants
 from services.scheduler.core.policy import Policy
 
@@ -52,6 +54,7 @@ class Accounts:
         self.jobs: list[int] = tenants.used_jobs.tolist()
         self.guarantee: list[int] = tenants.guarantee.tolist()
         self._limit: list[int] = tenants.limit.tolist()
+        self._own: list[int] = np.minimum(tenants.guarantee, tenants.limit).tolist()
         self._quota_jobs: list[int] = tenants.quota_jobs.tolist()
         self._weight = [max(weight, LEAST_WEIGHT) for weight in tenants.weight.tolist()]
         self._usage: list[float] = tenants.usage.tolist()
@@ -87,7 +90,7 @@ class Accounts:
         if jobs + 1 > quota_jobs:
             return Short("jobs", jobs, 1, quota_jobs)
         used = self.used[tenant]
-        if not asked or used + asked <= min(self.guarantee[tenant], self._limit[tenant]):
+        if not asked or used + asked <= self._own[tenant]:
             return None
         if used + asked > self._limit[tenant]:
             return Short("cards", used, asked, self._limit[tenant])
@@ -124,7 +127,7 @@ class Accounts:
         return min(max(0, allowed - self._cohort_used[cohort]) for cohort, allowed in self._bounds(line))
 
     def _cohort_short(self, tenant: int, asked: int) -> Short | None:
-        for cohort, allowed in self._bounds(self._lines[tenant]):
+        for cohort, allowed in self._bounds(self._lines[tenant]) if self._lines[tenant] else ():
             used = self._cohort_used[cohort]
             if used + asked > allowed:
                 return Short("cards", used, asked, allowed, self._name(cohort))

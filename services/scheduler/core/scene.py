@@ -40,6 +40,12 @@ def asked_of(fleet: Fleet, demand: Demand) -> int:
     return demand.members * demand.cards * share
 
 
+def pools_of(shapes: tuple[Demand, ...]) -> list[int]:
+    """For each shape a number for its kind of cards: shapes of one kind compete for the same."""
+    numbers: dict[tuple[tuple[str, ...], tuple[str, ...]], int] = {}
+    return [numbers.setdefault((shape.tiers, shape.models), len(numbers)) for shape in shapes]
+
+
 def held_by(found: Found) -> int:
     """Millionths of cards that the places hold."""
     return sum(len(spot.cards) * spot.share for spot in found.spots)
@@ -47,6 +53,8 @@ def held_by(found: Found) -> int:
 
 def nodes_of(found: Found) -> Ints:
     """The nodes of the places, each once."""
+    if len(found.spots) == 1:
+        return np.array([found.spots[0].node], dtype=np.int64)
     return np.unique(np.array([spot.node for spot in found.spots], dtype=np.int64))
 
 
