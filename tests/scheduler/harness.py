@@ -86,7 +86,9 @@ class Process:
 
     def __init__(self, nats_url: str, dsn: str, tenants: Path, log: Path, **more: str) -> None:
         settings = {"NATS_URL": nats_url, "PG_DSN": dsn, "TENANTS": str(tenants), "RECONCILE_GRACE_S": "1"}
-        settings["POLICY"] = str(tenants.parent / "policy.yaml")
+        policy = tenants.parent / "policy.yaml"
+        if policy.is_file():
+            settings["POLICY"] = str(policy)
         settings |= more
         self.traces = log.parent / "traces"
         settings["TRACE_DIR"] = str(self.traces)
