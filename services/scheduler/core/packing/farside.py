@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from services.scheduler.core.arrays import CARD, Floats, Ints
+from services.scheduler.core.arrays import CARD, Bools, Floats, Ints
 from services.scheduler.core.packing import worth
 from services.scheduler.core.packing.crowds import Crowd, crowd, pressure
 from services.scheduler.core.packing.layout import Layout, State
@@ -49,7 +49,7 @@ class _Scorer:
         self._by_memory = _memory_binds(layout, seen)
         most = layout.memory if self._by_memory else layout.cpu
         self._unit = max(1, -(-int(most.max(initial=1)) // LEVELS))
-        self._width = layout.cards.shape[1]
+        self._width = int(layout.cards.shape[1])
         self._size = (self._width + 1) * (PARTS + 1)
         signature, self._table = self._tables(seen)
         self._cells: list[int] = self._table.tolist()
@@ -74,9 +74,10 @@ class _Scorer:
                 known[key] = len(tables)
                 tables.append(self._table_of(seen, host, able, kind))
             signature[kind] = known[key]
-        return signature, np.concatenate([table.reshape(-1) for table in tables]) if tables else plain(self._width)
+        cells: Ints = np.concatenate([table.reshape(-1) for table in tables or [plain(self._width)]])
+        return signature, cells
 
-    def _table_of(self, seen: Crowd, host: Ints, able: np.ndarray, kind: int) -> Ints:
+    def _table_of(self, seen: Crowd, host: Ints, able: Bools, kind: int) -> Ints:
         if not len(seen.weight):
             return plain(self._width)
         shares = seen.shares[able, kind]
@@ -122,8 +123,9 @@ class _Scorer:
         others[first] = second
         spare = max(0, host - idle * int(self._each[row]) // CARD)
         start, size = int(self._first[row]), self._size
-        base, surplus = (start + min(left // self._unit, LEVELS) * size for left in (host, spare))
-        apart = sum([table[surplus + part] for part in parts]) - table[surplus + most]
+        base = start + min(host // self._unit, LEVELS) * size
+        surplus = start + min(spare // self._unit, LEVELS) * size
+        apart: int = sum([table[surplus + part] for part in parts]) - table[surplus + most]
         seen.free[:, row], seen.parts[:, row], seen.others[:, row] = free, parts, others
         seen.kept[:, row] = [(whole - (share == CARD)) * (PARTS + 1) for share in free]
         seen.most[row], seen.whole[row], seen.idle[row], seen.host[row] = most, whole, idle, host
