@@ -1,15 +1,24 @@
 """Who gets what, over the real bus and database: shares, preemption, guarantees, classes, drains."""
 
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import cast
+
 import pytest
 
 from contracts import registry
 from contracts.attempts import ExitCause
 from contracts.base import Priority, ReasonCode
-from contracts.jobs import JobReprioritize, JobSpec, Outcome
+from contracts.checkpoints import CheckpointCommitted
+from contracts.jobs import JobHold, JobReprioritize, JobSpec, Outcome
+from contracts.queue import Constraint
 from contracts.requests import HoldingsQuery
 from tests.scheduler.harness import PATIENCE_S, Stage, spec
+from tests.waiting import until
 
 pytestmark = pytest.mark.timeout(180)
+COMMITTED = next((Path(__file__).parents[2] / "contracts/examples/checkpoints.committed.v1").glob("good-*.json"))
 BATCH = {"kind": "batch", "resources": {"cards": 2}}
 SERVE = {"kind": "inference", "resources": {"cards": 2}, "max_runtime_s": None}
 
@@ -157,3 +166,63 @@ async def test_a_pool_that_is_divided_anew_is_left_by_those_whose_it_is_no_more(
     await node.exited(run, ExitCause.STOPPED, 143)
     await other.exited(await other.runs_it(job.job_id, attempt=2))
     assert (await stage.told(job, "finished")).outcome is Outcome.SUCCEEDED
+
+
+async def test_a_quota_lowered_below_what_runs_stops_preemptible_work_only(stage: Stage) -> None:
+    """SC3."""
+    await stage.ready("central-1", "central-2")
+    kept, _ = await stage.running("central-1", preemptible=False)
+    gone, run = await stage.running("central-2", preemptible=True)
+    stage.tenant("acme", version=2, quotas={"cards": 2})
+    node = stage.node("central-2")
+    await node.stop_order(gone.job_id)
+    await node.exited(run, ExitCause.STOPPED, 143)
+    waiting = await stage.told(gone, "waiting", reason=(await stage.told(gone, "stopping")).reason)
+    assert waiting.attempt is None
+
+    async def short() -> bool:
+        reason = (await stage.explain(gone.job_id)).reason
+        return reason is not None and reason.code == ReasonCode.WAITING_FOR_QUOTA
+
+    await until(short, PATIENCE_S, "the job to wait for its quota")
+    assert stage.story(kept)[-1] == "running"
+
+
+async def test_a_hold_of_running_work_says_that_it_goes_on_and_keeps_it_from_the_next_place(stage: Stage) -> None:
+    await stage.ready("central-1")
+    job, run = await stage.running("central-1", retries=1)
+    hold = JobHold(job_id=job.job_id, reason="inspection")
+    await stage.client.publish(registry.JOBS_HOLD, hold, key="acme", subject=job.job_id, actor="user/ada")
+    held = await stage.told(job, "running", held=True)
+    assert held.reason is not None
+    assert held.reason.message == "held (inspection): attempt 1 goes on, and the job is not placed again"
+    await stage.node("central-1").exited(run, ExitCause.FAILED, 1)
+    await stage.told(job, "held")
+    why = await stage.explain(job.job_id)
+    assert (why.waits, why.constraint) == (True, Constraint.HOLD)
+
+
+async def test_the_last_time_that_work_was_safe_is_kept_of_the_attempt_that_runs(stage: Stage) -> None:
+    await stage.ready("central-1")
+    job, run = await stage.running("central-1")
+    example = json.loads(COMMITTED.read_text())["body"] | {"job_id": job.job_id, "tenant": "acme"}
+    for attempt, day in ((1, 1), (1, 2), (2, 3), (1, 1)):
+        body = CheckpointCommitted.model_validate(
+            example | {"attempt": attempt, "committed_at": datetime(2026, 12, day, tzinfo=UTC)}
+        )
+        await stage.client.publish(
+            registry.CHECKPOINTS_COMMITTED, body, key="acme", subject=job.job_id, sequence=1, actor="checkpoint"
+        )
+
+    async def safe_since() -> datetime | None:
+        query = "SELECT saved_at FROM scheduler.jobs WHERE job_id = $1"
+        return cast("datetime | None", await stage.db.fetchval(query, job.job_id))
+
+    async def read() -> bool:
+        return await safe_since() == datetime(2026, 12, 2, tzinfo=UTC)
+
+    await until(read, PATIENCE_S, "the checkpoints to be heard of")
+    await stage.node("central-1").exited(run, ExitCause.KILLED, 137)
+    await stage.told(job, "waiting")
+    await stage.node("central-1").offer(job.job_id, attempt=2)
+    assert await safe_since() is None, "another attempt begins anew"
