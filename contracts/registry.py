@@ -315,17 +315,13 @@ QUERY_HOLDINGS = Request(
     "query", SCHEDULER, "holdings", Key.TENANT, requests.HoldingsQuery, requests.HoldingsPage, (METERING, OPERATOR)
 )
 QUERY_EXPLAIN = Request(
-    "query", SCHEDULER, "explain", Key.TENANT, queue.ExplainQuery, queue.ExplainReply, (TENANT, OPERATOR), "draft"
+    "query", SCHEDULER, "explain", Key.TENANT, queue.ExplainQuery, queue.ExplainReply, (TENANT, OPERATOR)
 )
 QUERY_DRY_RUN = Request(
-    "query", SCHEDULER, "dry_run", Key.TENANT, queue.DryRunQuery, queue.DryRunReply, (TENANT, OPERATOR), "draft"
+    "query", SCHEDULER, "dry_run", Key.TENANT, queue.DryRunQuery, queue.DryRunReply, (TENANT, OPERATOR)
 )
-QUERY_QUOTA = Request(
-    "query", SCHEDULER, "quota", Key.TENANT, queue.QuotaQuery, queue.QuotaPage, (TENANT, OPERATOR), "draft"
-)
-QUERY_QUEUE = Request(
-    "query", SCHEDULER, "queue", Key.TENANT, queue.QueueQuery, queue.QueuePage, (TENANT, OPERATOR), "draft"
-)
+QUERY_QUOTA = Request("query", SCHEDULER, "quota", Key.TENANT, queue.QuotaQuery, queue.QuotaPage, (TENANT, OPERATOR))
+QUERY_QUEUE = Request("query", SCHEDULER, "queue", Key.TENANT, queue.QueueQuery, queue.QueuePage, (TENANT, OPERATOR))
 QUERY_USAGE = Request("query", METERING, "usage", Key.TENANT, usage.UsageQuery, usage.UsagePage, (TENANT, OPERATOR))
 QUERY_SAMPLES = Request(
     "query", METERING, "samples", Key.TENANT, usage.SamplesQuery, usage.SamplesPage, (TENANT, OPERATOR)
