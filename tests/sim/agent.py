@@ -189,7 +189,7 @@ class Agent:
 
     def when_awake(self, start: int, act: Callable[..., None], *arguments: Any) -> None:
         """Do it now, or once a stopped process goes on; never in another start."""
-        if start != self.starts:
+        if start != self.starts or self._down_until is not None or self.machine.down_until is not None:
             return
         until_ms = self.stopped_until_ms
         if until_ms is not None:

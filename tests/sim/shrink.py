@@ -74,7 +74,7 @@ def _kind(line: Line) -> str:
 
 
 def _trouble_of(line: Line, nodes: Collection[str]) -> bool:
-    trouble = line.text.startswith("--") or line.text.startswith("inventory")
+    trouble = line.text.startswith(("--", "inventory")) and "announced itself" not in line.text
     return trouble and bool(set(line.tags) & set(nodes))
 
 
