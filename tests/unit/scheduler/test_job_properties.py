@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from contracts.attempts import ExitCause
-from contracts.base import Reason, ReasonCode, Tier
+from contracts.base import Priority, Reason, ReasonCode, Tier
 from contracts.jobs import JobPhase
 from services.scheduler.core.admission import admit
 from services.scheduler.core.attempts import claim
@@ -32,8 +32,10 @@ from services.scheduler.core.model import (
     NodeLost,
     Offer,
     Place,
+    Preempt,
     Publish,
     Release,
+    Reprioritize,
     Seat,
     Started,
     StopMember,
@@ -181,6 +183,25 @@ class Life(RuleBasedStateMachine):
     def hold_release_or_wait(self, kind: type[Hold | Release | Wait]) -> None:
         self.now += timedelta(milliseconds=1)
         self.send(Wait(WAIT) if kind is Wait else Hold(self.now) if kind is Hold else Release(self.now))
+
+    @rule(priority=st.sampled_from(Priority), refused=st.booleans())
+    def reprioritize(self, priority: Priority, refused: bool) -> None:  # noqa: FBT001 - drawn by hypothesis
+        self.now += timedelta(milliseconds=1)
+        before = self.job
+        self.send(Reprioritize(self.now, priority, WAIT if refused else None))
+        if refused or before.finished:
+            assert (self.job.spec, self.job.phase) == (before.spec, before.phase)
+        else:
+            assert self.job.spec.effective_priority is priority
+
+    @rule(first=st.booleans())
+    def preempt(self, first: bool) -> None:  # noqa: FBT001 - drawn by hypothesis
+        """A gang moves as one: whoever has not ended is told to stop, or was never told to begin."""
+        before = self.job.attempt
+        self.send(Preempt(WAIT, "j", first))
+        after = self.job.attempt
+        if before is not None and not self.job.finished and after is not None:
+            assert after.stop is not None
 
     @precondition(lambda self: self.job.attempts > 2)
     @rule()
