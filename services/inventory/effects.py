@@ -12,7 +12,6 @@ from libs.db import Connection
 from libs.kit.logs import get_logger
 from services.inventory import store, store_health
 from services.inventory.core.model import (
-    Admit,
     Cause,
     CloseBreaker,
     Move,
@@ -24,6 +23,7 @@ from services.inventory.core.model import (
     TickEffect,
 )
 from services.inventory.rows import Portrait
+from services.inventory.store import Admission
 from services.inventory.telling import Teller
 
 SELF = registry.INVENTORY
@@ -109,22 +109,29 @@ class Effects:
         get_logger().warning("breaker.closed", reason=reason, by=actor, released=len(held))
         return len(held)
 
-    async def run_admit(self, tx: Tx[Connection], effect: Admit, *, at: datetime, actor: str) -> None:
-        """Take over an announcement and tell it."""
-        name = effect.node.name
+    async def run_admissions(self, tx: Tx[Connection], admissions: Sequence[Admission]) -> None:
+        """Take over announcements, one of a node at most, and tell them."""
+        for one in admissions:
+            await self._dispossess(tx, one)
+        portraits = await store.admit(tx.conn, admissions)
+        for one in admissions:
+            effect, name = one.effect, one.effect.node.name
+            get_logger().info(f"node.{effect.event}", node=name, cause=effect.cause.value, reason=effect.reason)
+            self.emit(tx, effect.event, portraits[name], one.actor)
+
+    async def _dispossess(self, tx: Tx[Connection], one: Admission) -> None:
+        """Tell the lost nodes whose cards are now on another."""
+        name = one.effect.node.name
         for portrait in await store.restate_lost(
             tx.conn,
-            effect.dispossessed,
+            one.effect.dispossessed,
             cause=Cause.DISPOSSESSED,
             reason=f"its cards are now on node {name}",
-            at=at,
-            actor=actor,
+            at=one.at,
+            actor=one.actor,
             superseded_by=name,
         ):
-            self.emit(tx, NodeEvent.LOST, portrait, actor)
-        portrait = await store.admit(tx.conn, effect, at=at, actor=actor)
-        get_logger().info(f"node.{effect.event}", node=name, cause=effect.cause.value, reason=effect.reason)
-        self.emit(tx, effect.event, portrait, actor)
+            self.emit(tx, NodeEvent.LOST, portrait, one.actor)
 
     def emit(self, tx: Tx[Connection], event: NodeEvent, of: Portrait, actor: str) -> NodeState:
         """Put a node's event into the outbox."""

@@ -1,7 +1,8 @@
 """The shell: what inventory does with announcements, the listing of nodes and an operator's release of the breaker."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import TypeAlias
 
 from pydantic import TypeAdapter
 
@@ -14,15 +15,19 @@ from libs.db import Connection
 from libs.kit.clock import Clock
 from services.inventory import store
 from services.inventory.core.announce import announce
-from services.inventory.core.model import Admit, Announcement, Cause, Refuse
+from services.inventory.core.model import Announcement, Cause, Refuse
 from services.inventory.core.model import Clock as StreamClock
 from services.inventory.effects import Effects
 from services.inventory.reports import Reports
+from services.inventory.store import Admission
 
 MAX_FACTS_BYTES = 256 * 1024
 MAX_ATTEMPTS = 2048
 PAGE_BYTES = MAX_REPLY_BYTES - 4096
 NUL = "\\u0000"
+
+Said: TypeAlias = tuple[Announcement, str]
+"""An announcement, and who made it."""
 
 _ATTEMPTS: TypeAdapter[list[LiveAttempt]] = TypeAdapter(list[LiveAttempt])
 
@@ -37,29 +42,45 @@ class Announcements:
     async def announced(self, tx: Tx[Connection], events: Sequence[Event[NodeAnnounced]]) -> None:
         """Take over announcements in the order in which they came. What one says again changes nothing."""
         clock = await store.lock_clock(tx.conn)
-        for event in sorted(events, key=_stored_sequence):
-            await self._announced(tx, event, clock)
+        said = [(_announcement(event), event.actor or event.source) for event in sorted(events, key=_stored_sequence)]
+        for wave in _waves(said):
+            await self._take(tx, wave, clock)
 
-    async def _announced(self, tx: Tx[Connection], event: Event[NodeAnnounced], clock: StreamClock) -> None:
-        """Take over an announcement, or refuse it; then look at a report that came before it."""
-        said = _announcement(event)
-        name = said.facts.node
-        node, facts = await store.node_and_facts(tx.conn, name)
-        effect = announce(
-            node,
-            facts,
-            said,
-            holders=await store.holders(tx.conn, name, [card.uuid for card in said.facts.cards]),
-            observed_ms=clock.observed_ms,
-        )
-        match effect:
-            case Admit():
-                await self._effects.run_admit(tx, effect, at=said.stored_at, actor=event.actor or event.source)
-                await self._reports.judge(tx, [name], clock)
-            case Refuse():
+    async def _take(self, tx: Tx[Connection], wave: Sequence[Said], clock: StreamClock) -> None:
+        """Take over announcements that have nothing to do with each other, or refuse one."""
+        names = [said.facts.node for said, _ in wave]
+        nodes, facts = await store.some_nodes(tx.conn, names), await store.some_facts(tx.conn, names)
+        holders = await store.holders(tx.conn, [card.uuid for said, _ in wave for card in said.facts.cards])
+        admissions: list[Admission] = []
+        for said, actor in wave:
+            name = said.facts.node
+            others = {
+                card.uuid: holders[card.uuid]
+                for card in said.facts.cards
+                if card.uuid in holders and holders[card.uuid].node != name
+            }
+            effect = announce(nodes.get(name), facts.get(name), said, holders=others, observed_ms=clock.observed_ms)
+            if isinstance(effect, Refuse):
                 raise Refused(effect.reason)
-            case None:
-                return
+            if effect is not None:
+                admissions.append(Admission(effect, said.stored_at, actor))
+        await self._effects.run_admissions(tx, admissions)
+        await self._reports.judge(tx, [one.effect.node.name for one in admissions], clock)
+
+
+def _waves(said: Sequence[Said]) -> Iterator[list[Said]]:
+    """Announcements divided so that no two of a wave speak of the same node or card."""
+    wave: list[Said] = []
+    taken: set[str] = set()
+    for one in said:
+        facts = one[0].facts
+        marks = {f"node {facts.node}", *(card.uuid for card in facts.cards)}
+        if marks & taken:
+            yield wave
+            wave, taken = [], set()
+        wave.append(one)
+        taken |= marks
+    yield wave
 
 
 def _stored_sequence(event: Event[NodeAnnounced]) -> int:

@@ -20,7 +20,7 @@ CAPACITY = "capacity.yaml"
 M = TypeVar("M", bound=BaseModel)
 
 
-class RulebookError(Exception):
+class RulebookError(ValueError):
     """A file of rules cannot be used; the message names the file, the field and the value."""
 
 

@@ -7,6 +7,7 @@ from pydantic import Field, model_validator
 
 from libs.kit.settings import LeaseTimings, LedgerSettings
 from services.inventory.core.model import BreakerRules, SkewRules, Timings
+from services.inventory.rulebook import read_capacity, read_grading, read_health
 
 MAX_TICK_S = 1.0
 TICKS_PER_HEARTBEAT = 5
@@ -43,6 +44,13 @@ class InventorySettings(LedgerSettings, LeaseTimings):
         if self.suspect_s >= self.lost_s:
             msg = f"FARSIDE_SUSPECT_S is {self.suspect_s}: it must be below FARSIDE_LOST_S ({self.lost_s})"
             raise ValueError(msg)
+        return self
+
+    @model_validator(mode="after")
+    def _rules_are_usable(self) -> Self:
+        read_health(self.health_file)
+        read_grading(self.grading_file)
+        read_capacity(self.capacity_file)
         return self
 
     @property

@@ -5,6 +5,7 @@ ticks, announcements and releases follow one another and none decides on rows th
 """
 
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 
 from contracts.nodes import NodeFacts, NodePhase
@@ -47,7 +48,7 @@ _FAULT_CENSUS = """
 """
 _HOLDERS = """
     SELECT c.uuid, n.node, n.phase FROM cards c JOIN nodes n USING (node)
-    WHERE c.uuid = ANY($1::text[]) AND c.node <> $2
+    WHERE c.uuid = ANY($1::text[])
 """
 _SAVE_SIGHTS = """
     UPDATE sightings AS s
@@ -92,7 +93,7 @@ _ADMIT = """
         reason = $7, requeue_held = $9, lost_ms = $10, superseded_by = $11, told = $12, stage = $13, cards = $14,
         since = CASE WHEN nodes.told = $12 AND nodes.incarnation = $4 THEN nodes.since ELSE $8 END
 """
-_DROP_CARDS = "DELETE FROM cards WHERE node = $1 OR uuid = ANY($2::text[])"
+_DROP_CARDS = "DELETE FROM cards WHERE node = ANY($1::text[]) OR uuid = ANY($2::text[])"
 _ADD_CARDS = "INSERT INTO cards (uuid, node, index, model, memory_bytes, source) VALUES ($1, $2, $3, $4, $5, $6)"
 _HISTORY = """
     INSERT INTO history (node, version, at, event, phase, cause, reason, actor, incarnation, requeue_held, facts)
@@ -143,12 +144,6 @@ async def some_facts(conn: Connection, names: Collection[str]) -> dict[str, Node
     return {row["node"]: NodeFacts.model_validate_json(row["facts"]) for row in await conn.fetch(_FACTS, list(names))}
 
 
-async def node_and_facts(conn: Connection, name: str) -> tuple[Node, NodeFacts] | tuple[None, None]:
-    """One node with its facts; a pair of None when it is unknown."""
-    nodes, facts = await some_nodes(conn, [name]), await some_facts(conn, [name])
-    return (nodes[name], facts[name]) if name in nodes else (None, None)
-
-
 async def census(conn: Connection, lately_since_ms: int) -> Census:
     """The fleet in numbers; a node lost after `lately_since_ms` counts as lost lately."""
     row = await conn.fetchrow(_CENSUS, lately_since_ms)
@@ -163,9 +158,9 @@ async def fault_census(conn: Connection, since_ms: int) -> FaultCensus:
     return FaultCensus(row["fleet"], row["lately"])
 
 
-async def holders(conn: Connection, name: str, uuids: Sequence[str]) -> dict[str, Holder]:
-    """For each of the card uuids that a node other than `name` has: that node."""
-    rows = await conn.fetch(_HOLDERS, list(uuids), name)
+async def holders(conn: Connection, uuids: Sequence[str]) -> dict[str, Holder]:
+    """For each of the card uuids that a node has: that node."""
+    rows = await conn.fetch(_HOLDERS, list(uuids))
     return {row["uuid"]: Holder(row["node"], NodePhase(row["phase"])) for row in rows}
 
 
@@ -201,19 +196,50 @@ async def move(conn: Connection, moves: Sequence[Move], *, at: datetime, actor: 
     return [(item, states[item.node.name]) for item in moves]
 
 
-async def admit(conn: Connection, effect: Admit, *, at: datetime, actor: str) -> Portrait:
-    """Take over what a node announced; returns what is told of it."""
-    node, facts = effect.node, effect.facts
-    await conn.execute(
-        _ADMIT,
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """An announcement that is taken over: when it was stored, and who made it."""
+
+    effect: Admit
+    at: datetime
+    actor: str
+
+
+async def admit(conn: Connection, admissions: Sequence[Admission]) -> dict[str, Portrait]:
+    """Take over what nodes announced, one announcement of each at most; returns what is told of them."""
+    if not admissions:
+        return {}
+    await conn.executemany(_ADMIT, [_admit_row(one) for one in admissions])
+    await conn.executemany(_NEW_SIGHT, [sight_columns(one.effect.node) for one in admissions])
+    names = [one.effect.node.name for one in admissions]
+    cards = [(name, card) for name, one in zip(names, admissions, strict=True) for card in one.effect.facts.cards]
+    await conn.execute(_DROP_CARDS, names, [card.uuid for _, card in cards])
+    await conn.executemany(
+        _ADD_CARDS,
+        [(card.uuid, name, card.index, card.model, card.memory_bytes, str(card.source)) for name, card in cards],
+    )
+    causes = [(one.effect.event.value, one.effect.cause.value) for one in admissions]
+    await conn.executemany(
+        _HISTORY,
+        [
+            ([name], one.at, event, cause, one.actor, True)
+            for name, one, (event, cause) in zip(names, admissions, causes, strict=True)
+        ],
+    )
+    return await portraits(conn, names)
+
+
+def _admit_row(one: Admission) -> tuple[object, ...]:
+    node, effect = one.effect.node, one.effect
+    return (
         node.name,
         node.phase.value,
-        facts.model_dump_json(),
+        effect.facts.model_dump_json(),
         node.incarnation,
         node.announced_at,
         node.stored_at,
         effect.reason,
-        at,
+        one.at,
         node.requeue_held,
         node.lost_ms,
         node.superseded_by,
@@ -221,14 +247,6 @@ async def admit(conn: Connection, effect: Admit, *, at: datetime, actor: str) ->
         node.stage.value,
         node.cards,
     )
-    await conn.execute(_NEW_SIGHT, *sight_columns(node))
-    await conn.execute(_DROP_CARDS, node.name, [card.uuid for card in facts.cards])
-    await conn.executemany(
-        _ADD_CARDS,
-        [(card.uuid, node.name, card.index, card.model, card.memory_bytes, str(card.source)) for card in facts.cards],
-    )
-    await _record(conn, [node.name], effect.event, effect.cause, at=at, actor=actor, facts=True)
-    return (await portraits(conn, [node.name]))[node.name]
 
 
 async def restate_lost(

@@ -105,8 +105,10 @@ def examine(
         incarnation=report.incarnation,
         counter=report.counter,
         boot=report.boot_id or memory.boot,
-        xids={card.uuid: {xid.code: xid.count for xid in card.xids} for card in report.cards},
-        recovery={card.uuid: card.recovery for card in report.cards if card.recovery is not None},
+        xids=({} if booted else memory.xids)
+        | {card.uuid: {xid.code: xid.count for xid in card.xids} for card in report.cards},
+        recovery=({} if booted else memory.recovery)
+        | {card.uuid: card.recovery for card in report.cards if card.recovery is not None},
         pages=marks,
         tried=list(tried.values()),
     )

@@ -233,3 +233,12 @@ def test_the_table_of_xids_is_that_of_the_published_one() -> None:
     lines = [line for line in (public_data("gpu") / "xid.csv").read_text().splitlines() if not line.startswith("#")]
     published = {int(row["xid"]): row["action"] for row in csv.DictReader(lines)}
     assert {rule.code: rule.catalogue for rule in RULES.xids} == published
+
+
+def test_a_card_that_a_report_leaves_out_is_not_found_faulty_anew_when_it_is_back() -> None:
+    at = Reported()
+    at.say(card(0), card(1, xids=[xid(54)]))
+    at.node = mended(at.node, at.memory, observed_ms=9).node
+    at.say(card(0))
+    assert at.say(card(0), card(1, xids=[xid(54)])) is None
+    assert at.codes == []

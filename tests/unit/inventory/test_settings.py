@@ -1,8 +1,11 @@
 """Settings refuse times that would break the promise of the lease."""
 
+from pathlib import Path
+
 import pytest
 from pydantic import ValidationError
 
+from services.inventory import rulebook
 from services.inventory.settings import InventorySettings
 
 DSN = "postgresql://inventory@/farside"
@@ -33,3 +36,19 @@ def test_ticks_follow_the_heartbeats_when_times_are_scaled_down() -> None:
 def test_inconsistent_times_are_refused(changes: dict[str, object], words: str) -> None:
     with pytest.raises(ValidationError, match=words):
         InventorySettings.model_validate({"pg_dsn": DSN} | changes)
+
+
+def test_a_file_of_rules_that_cannot_be_used_is_refused_by_file_and_field(tmp_path: Path) -> None:
+    file = tmp_path / "health.yaml"
+    shipped = (Path(rulebook.__file__).parent / rulebook.HEALTH).read_text()
+    for text, words in (
+        (shipped.replace("reboots: 2", "reboots: 0"), r"health.yaml: field limits.reboots is 0"),
+        (shipped.replace("code: 11,", "code: 8,"), r"health.yaml: XID 8 is listed 2 times: leave one"),
+        (shipped.replace("farside: node", "farside: explode"), r"field xids.\d+.farside is 'explode'"),
+        ("limits: [", "health.yaml cannot be read"),
+    ):
+        file.write_text(text)
+        with pytest.raises(ValidationError, match=words):
+            InventorySettings(pg_dsn=DSN, health_file=file)
+    with pytest.raises(ValidationError, match=r"none\.yaml cannot be read"):
+        InventorySettings(pg_dsn=DSN, capacity_file=tmp_path / "none.yaml")
