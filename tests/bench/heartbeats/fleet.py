@@ -29,7 +29,7 @@ PARTS = ("postgres", "nats", "provision", "scheduler", "inventory")
 MODULE = "tests.bench.heartbeats.nodes"
 PATIENCE_S = 900.0
 SAMPLE_S = 0.25
-AHEAD = 200
+AHEAD = 1000
 SILENT = (registry.NODES_SUSPECT, registry.NODES_LOST)
 _READY = "SELECT count(*) FROM inventory.nodes WHERE phase = 'ready'"
 _LAG = "SELECT extract(epoch FROM clock_timestamp() - tick_at)::float8 FROM inventory.clock"
