@@ -36,8 +36,11 @@ class Gains:
         place[area.nodes] = np.arange(len(area.nodes))
         mine = place[node] >= 0
         self._nodes, self._counts = area.nodes, area.counts
-        self._attempt, self._place = attempt[mine], place[node[mine]]
-        self._freed = np.stack((touched[mine] * CARD, cpu[mine], memory[mine]))
+        pairs, pair = np.unique(place[node[mine]] * max(1, work.count) + attempt[mine], return_inverse=True)
+        self._attempt, self._place = pairs % max(1, work.count), pairs // max(1, work.count)
+        self._freed = np.zeros((DIMENSIONS, len(pairs)), dtype=np.int64)
+        for freed, amounts in zip(self._freed, (touched * CARD, cpu, memory), strict=True):
+            np.add.at(freed, pair, amounts[mine])
         self._cost = work.lost[self._attempt] + np.where(work.running.preemptible[self._attempt], 0, FIRM)
         self._each, self._free = _each(demand), _free(scene, demand, area)
 
@@ -53,7 +56,10 @@ class Gains:
         return chosen
 
     def layers(self, place: int, most: int) -> list[Layer]:
-        """What leaves a node for one member, for two, and so on; who frees most leaves first, then the cheapest."""
+        """What leaves a node for one member, for two, and so on; who frees most leaves first, then the cheapest.
+
+        Sums may be too hopeful, so that last of all everybody leaves.
+        """
         mine = np.flatnonzero(self._place == place)
         lacking = np.clip(self._each - self._free[:, place], 0, None)
         main = 0 if lacking[0] > 0 or self._each[0] else 1
@@ -65,7 +71,17 @@ class Gains:
             many = min(max(_reached(sums, short), 1), len(order))
             price = many / depth, float(costs[many - 1]) / depth
             found.append(Layer(int(self._nodes[place]), depth, tuple(self._attempt[order[:many]].tolist()), price))
+        everybody = tuple(self._attempt[order].tolist())
+        if found and found[-1].attempts != everybody:
+            price = len(everybody) / found[-1].depth, float(costs[-1]) / found[-1].depth
+            found.append(Layer(int(self._nodes[place]), found[-1].depth, everybody, price))
         return found
+
+    @property
+    def everybody(self) -> list[int]:
+        """The eligible attempts on any of the nodes."""
+        attempts: list[int] = np.unique(self._attempt).tolist()
+        return attempts
 
     def on(self, node: int) -> list[int]:
         """The eligible attempts on a node."""

@@ -82,9 +82,9 @@ class _Hunt:
         gains = Gains(self._scene, self._work, self._demand, area, self._rights.eligible)
         places = gains.promising(NODES + 2 * self._demand.members)
         layers = [layer for place in places for layer in gains.layers(place, self._demand.members)]
-        single = self._single(gains, layers) if self._demand.members == 1 else None
-        if single is not None:
-            return single
+        few = self._single(gains, layers) if self._demand.members == 1 else self._alone(gains)
+        if few is not None:
+            return few
         emptied = self._emptied(sorted(layers, key=lambda layer: (layer.price, layer.node, layer.depth)))
         return None if emptied is None else self._pruned(emptied)
 
@@ -116,6 +116,12 @@ class _Hunt:
                     break
         whole = self._try(layer.attempts, layer.node) or self._try(everybody, layer.node)
         return None if whole is None else self._pruned(whole)
+
+    def _alone(self, gains: Gains) -> Victims | None:
+        """The cheapest of the largest attempts, if the whole gang fits without it."""
+        largest = sorted(gains.everybody, key=lambda attempt: (-int(self._work.cards[attempt]), attempt))[:TRIES]
+        tried = (self._try([attempt], None) for attempt in sorted(largest, key=lambda attempt: self.price([attempt])))
+        return next((victims for victims in tried if victims is not None), None)
 
     # ---- gangs -------------------------------------------------------------------------------------------------------
 
