@@ -26,8 +26,6 @@ POLICIES = ("random", "bestfit", "fgd", DEFAULT)
 PERCENT = 130
 MARKS = (90, 95, 100, 110, 120, 130)
 DECIMALS = 3
-# Farside learns from so many arrivals first, then whenever so many times as many have come.
-FIRST, GROWTH = 16, 2
 TENANT = "trace"
 HEADERS = ("POLICY", *(f"LEFT AT {mark} %" for mark in MARKS), f"SPREAD AT {PERCENT} %", "PLACEMENTS/S")
 
@@ -52,7 +50,7 @@ def run(nodes: Sequence[Node], tasks: Sequence[Demand], seed: int, policy: str) 
     allocated: list[int] = []
     while len(allocated) < len(coming):
         known = len(allocated)
-        some = coming[known : None if told else max(FIRST, known * GROWTH)]
+        some = coming[known : None if told else stream.mix.due]
         plan = stream.offer(some)
         placed = {int(placement.job_id) for placement in plan.placements}
         allocated.extend(task.cards * task.share if index in placed else 0 for index, task in enumerate(some))

@@ -9,7 +9,7 @@ from services.scheduler.core.arrays import Demand
 COVERED = 0.95
 LARGEST = 100_000
 SHAPES = 4_096
-FIRST, GROWTH = 16, 1.5
+FIRST, GROWTH = 64, 2
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ from services.scheduler.core.model import Seat
 from services.scheduler.core.packing.gangs import search
 from services.scheduler.core.packing.held import Found, Spot
 from services.scheduler.core.packing.ledger import Ledger
-from services.scheduler.core.packing.supply import Supply, best_supply
 
 
 class Room(Ledger):
@@ -32,10 +31,6 @@ class Room(Ledger):
     def seats(self, found: Found) -> tuple[Seat, ...]:
         """One a member, in the order of their indexes."""
         return tuple(self._seat(spot) for spot in found.spots)
-
-    def supply(self, demand: Demand, allowed: Bools | None = None) -> Supply:
-        """Figures for a reason: of the tier and card model that come closest to holding the gang."""
-        return best_supply(self.fleet, self.layout, self.state, demand, self._usable(allowed))
 
     def _usable(self, allowed: Bools | None) -> Bools | None:
         return None if allowed is None else allowed[self.layout.node]
