@@ -18,7 +18,6 @@ from datetime import datetime
 from typing import Any, TypeAlias, cast
 
 from nats.aio.msg import Msg
-from nats.aio.subscription import Subscription
 
 from contracts import registry
 from contracts.deadletters import DeadReason
@@ -87,6 +86,34 @@ class Stored:
     data: bytes
 
 
+class Answers:
+    """The answers to one request as they come; the one without a sequence is the last."""
+
+    def __init__(self, inbox: str) -> None:
+        self.inbox = inbox
+        self._messages: list[Msg] = []
+        self._complete = asyncio.Event()
+
+    def take(self, message: Msg) -> None:
+        """One has come, to this request or to one that was given up."""
+        if message.subject == self.inbox:
+            self._messages.append(message)
+            if _SEQUENCE not in (message.headers or {}):
+                self._complete.set()
+
+    async def all(self) -> list[Msg]:
+        """Every answer in order, the last one included. Raises TimeoutError when none comes any more."""
+        while not self._complete.is_set():
+            seen = len(self._messages)
+            try:
+                async with asyncio.timeout(ANSWER_TIMEOUT_S):
+                    await self._complete.wait()
+            except TimeoutError:
+                if len(self._messages) == seen:
+                    raise
+        return self._messages
+
+
 class HeartbeatReader:
     """Reads on from reading to reading, on one life of the stream after another."""
 
@@ -96,7 +123,8 @@ class HeartbeatReader:
         self._direct_get = f"{client.address.api}.DIRECT.GET.{STREAM}"
         self._life: str | None = None
         self._inbox = client.connection.new_inbox()
-        self._subscription: Subscription | None = None
+        self._listening = False
+        self._answers = Answers("")
         self._requests = 0
 
     async def open(self) -> None:
@@ -165,20 +193,13 @@ class HeartbeatReader:
 
     async def _batch(self, start: int) -> tuple[list[Stored], int]:
         """Up to BATCH messages from sequence `start` on, and how many the server has left."""
-        if self._subscription is None:
-            self._subscription = await cast("Any", self._connection).subscribe(  # its `future` parameter has no type
-                f"{self._inbox}.*", pending_msgs_limit=PENDING_MESSAGES, pending_bytes_limit=PENDING_BYTES
-            )
-        assert self._subscription is not None
+        await self._listen()
         self._requests += 1
-        inbox = f"{self._inbox}.{self._requests}"
+        answers = self._answers = Answers(f"{self._inbox}.{self._requests}")
         request = {"seq": start, "next_by_subj": ">", "batch": BATCH, "max_bytes": BATCH_BYTES}
-        await self._connection.publish(self._direct_get, json.dumps(request).encode(), reply=inbox)
+        await self._connection.publish(self._direct_get, json.dumps(request).encode(), reply=answers.inbox)
         batch: list[Stored] = []
-        while True:
-            message = await self._subscription.next_msg(timeout=ANSWER_TIMEOUT_S)
-            if message.subject != inbox:
-                continue
+        for message in await answers.all():
             headers = message.headers or {}
             before = headers.get(_BEFORE)
             if batch and before != str(batch[-1].sequence):
@@ -187,6 +208,18 @@ class HeartbeatReader:
             if _SEQUENCE not in headers:
                 return batch, _pending_after(headers)
             batch.append(_stored(message, headers))
+        raise AssertionError(answers.inbox)
+
+    async def _listen(self) -> None:
+        if self._listening:
+            return
+        untyped = cast("Any", self._connection)  # its `future` parameter has no type
+        limits = {"pending_msgs_limit": PENDING_MESSAGES, "pending_bytes_limit": PENDING_BYTES}
+        await untyped.subscribe(f"{self._inbox}.*", cb=self._arrived, **limits)
+        self._listening = True
+
+    async def _arrived(self, message: Msg) -> None:
+        self._answers.take(message)
 
 
 def _pending_after(headers: dict[str, str]) -> int:
