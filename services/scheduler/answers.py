@@ -25,7 +25,7 @@ from libs.bus import App, Call, Problem, Tx
 from libs.db import Connection
 from services.scheduler import holdings, quotas, reads, store
 from services.scheduler.core.model import Job
-from services.scheduler.desk import Board, Desk
+from services.scheduler.desk import Board, BusyError, Desk
 from services.scheduler.effects import members_of
 from services.scheduler.explain import constraint_of, short_of, story
 from services.scheduler.memory.rows import JobRow, moment, row_of
@@ -89,8 +89,11 @@ class Answers:
             binds, short = constraint_of(reason), short_of(reason)
             return DryRunReply(verdict=Verdict.REFUSED, reason=reason, constraint=binds, short=short, as_of=now)
         await self.desk.look(tx.conn)
-        row = _as_if_submitted(spec, now)
-        return self._foretold(row, await self.desk.what_if(row), call.key)
+        row = as_if_submitted(spec, now)
+        try:
+            return self._foretold(row, await self.desk.what_if(row), call.key)
+        except BusyError as error:
+            raise Problem(ProblemCode.UNAVAILABLE, str(error)) from error
 
     def _foretold(self, row: JobRow, board: Board, key: str) -> DryRunReply:
         placed = next((one for one in board.plan.placements if one.job_id == row.job_id), None)
@@ -167,7 +170,7 @@ def _queued(row: JobRow, number: int, board: Board) -> QueuedJob:
     )
 
 
-def _as_if_submitted(spec: JobSpec, now: datetime) -> JobRow:
+def as_if_submitted(spec: JobSpec, now: datetime) -> JobRow:
     """The row that an accepted job would have."""
     nothing = dict.fromkeys(
         ("reason", "not_before", "damaged_at", "preempted_at", "leaving_for", "attempt", "saved_at")

@@ -25,6 +25,13 @@ from services.scheduler.tenants import TenantBook
 Transaction = Callable[[], AbstractAsyncContextManager[Tx[Connection]]]
 
 
+MAX_ASKING = 4
+
+
+class BusyError(Exception):
+    """So many ask what would be that what is must wait."""
+
+
 @dataclass(frozen=True)
 class Board:
     """A plan as others may read it: who stays, by job and in the order of turns, and what is kept for whom."""
@@ -59,6 +66,7 @@ class Desk:
     snapshot: Snapshot = field(default_factory=Snapshot)
     board: Board | None = None
     moved: bool = False
+    _asking: int = 0
     _memo: Memo = field(default_factory=Memo)
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
@@ -82,10 +90,17 @@ class Desk:
             return plan
 
     async def what_if(self, job: JobRow) -> Board:
-        """What would be decided if the job were waiting; nothing of it is kept."""
-        async with self._lock:
-            now = self.clock.now()
-            return Board.of(await self._decide(self._scenery(now, job), now), now)
+        """What would be decided if the job were waiting; nothing of it is kept. Raises BusyError."""
+        if self._asking >= MAX_ASKING:
+            msg = f"{self._asking} dry runs are waiting already: ask again in a moment"
+            raise BusyError(msg)
+        self._asking += 1
+        try:
+            async with self._lock:
+                now = self.clock.now()
+                return Board.of(await self._decide(self._scenery(now, job), now), now)
+        finally:
+            self._asking -= 1
 
     def _scenery(self, now: datetime, extra: JobRow | None = None) -> Scenery:
         rules, slots = self.policies.rules, self.limits.node_slots

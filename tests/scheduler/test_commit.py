@@ -17,13 +17,14 @@ from libs.db import Connection, Pool, connect, migrate, prepare_database, servic
 from libs.kit.clock import SystemClock
 from libs.kit.ids import new_id
 from services.scheduler import allotments, store
+from services.scheduler.answers import as_if_submitted
 from services.scheduler.core.admission import admit
 from services.scheduler.core.arrays import Placement, Preemption, PreemptWhy
 from services.scheduler.core.jobs import decide
 from services.scheduler.core.model import Intent, Job, Limits, NodeLost, Seat
 from services.scheduler.core.quota import commit_ms, counted_ms
 from services.scheduler.cycle import Cycle, StaleError, commit_placement, commit_preemption
-from services.scheduler.desk import Desk
+from services.scheduler.desk import MAX_ASKING, Board, BusyError, Desk
 from services.scheduler.effects import CardTakenError, carry_out
 from services.scheduler.handlers import Scheduler
 from services.scheduler.policies import PolicyBook
@@ -191,6 +192,17 @@ async def test_a_cordoned_node_takes_nothing_at_the_commit(ledger: PgLedger) -> 
     with pytest.raises(StaleError, match="has changed"):
         async with ledger.transaction() as tx:
             await commit_placement(tx, placement(job, "n"), NOW, LIMITS)
+
+
+async def test_no_more_than_a_few_dry_runs_wait_for_the_one_planner(ledger: PgLedger, tmp_path: Path) -> None:
+    write_tenants(tmp_path / "t")
+    there = desk(ledger, tmp_path / "t")
+    await Cycle(there, cycle_s=1).once()
+    row = as_if_submitted(spec(), NOW)
+    asked = await asyncio.gather(*(there.what_if(row) for _ in range(MAX_ASKING + 3)), return_exceptions=True)
+    refused = [one for one in asked if isinstance(one, BusyError)]
+    assert (len(refused), str(refused[0])) == (3, "4 dry runs are waiting already: ask again in a moment")
+    assert isinstance(await there.what_if(row), Board), "once they have been answered others may ask"
 
 
 async def test_a_preemption_of_an_attempt_that_is_over_is_dropped(ledger: PgLedger) -> None:
