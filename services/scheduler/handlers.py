@@ -251,7 +251,7 @@ class Scheduler:
             listed.setdefault(held.job_id, set()).add((held.attempt, held.member))
         there = {*await allotments.jobs_on_node(tx.conn, state.node), *listed}
         return {
-            job_id: model.NodeBack(state.node, frozenset(listed.get(job_id, ())), state.since)
+            job_id: model.NodeBack(state.node, frozenset(listed.get(job_id, ())), state.since, state.incarnation)
             for job_id in sorted(there)
         }
 

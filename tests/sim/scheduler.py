@@ -49,6 +49,7 @@ from tests.sim.offers import Used, members_of, work_run
 from tests.sim.settings import Cores, Times
 from tests.sim.truth import Truth
 
+THERE = frozenset(NodePhase) - {NodePhase.SUSPECT, NodePhase.LOST}
 Run = tuple[str, int, int]
 
 
@@ -186,17 +187,21 @@ class Scheduler(Service):
             return
         tx.put(self.nodes, state.node, state)
         tx.then(partial(self._keep_node, state))
-        if state.state not in {NodePhase.READY, NodePhase.LOST}:
-            return
-        listed: dict[str, set[tuple[int, int]]] = {}
-        for held in state.attempts if state.state is NodePhase.READY else ():
-            listed.setdefault(held.job_id, set()).add((held.attempt, held.member))
-        there = {job_id for job_id, _, _ in self._on_node.get(state.node, ())}
-        for job_id in sorted({*there, *listed}):
-            if state.state is NodePhase.LOST:
+        there = sorted({job_id for job_id, _, _ in self._on_node.get(state.node, ())})
+        if state.state is NodePhase.LOST:
+            for job_id in there:
                 self.apply(tx, job_id, NodeLost(state.node, state.requeue_held))
-            else:
-                self.apply(tx, job_id, NodeBack(state.node, frozenset(listed.get(job_id, ())), state.since))
+        elif state.state in THERE and (known is None or _is_back(mail.topic, known, state)):
+            self._returned(tx, state, there)
+
+    def _returned(self, tx: Tx, state: NodeState, there: list[str]) -> None:
+        """A node that is back answers for the jobs that it holds, or should."""
+        listed: dict[str, set[tuple[int, int]]] = {}
+        for held in state.attempts:
+            listed.setdefault(held.job_id, set()).add((held.attempt, held.member))
+        for job_id in sorted({*there, *listed}):
+            pairs = frozenset(listed.get(job_id, ()))
+            self.apply(tx, job_id, NodeBack(state.node, pairs, state.since, state.incarnation))
 
     def _keep_node(self, state: NodeState) -> None:
         self.board.node(state)
@@ -347,3 +352,9 @@ class Scheduler(Service):
             if gone(self.jobs[job_id]):
                 del self.jobs[job_id]
                 self._woken.pop(job_id, None)
+
+
+def _is_back(topic: str, known: NodeState, state: NodeState) -> bool:
+    """Whether the list of attempts is to be compared: the node was away, or its agent has started anew."""
+    away = known.state in {NodePhase.SUSPECT, NodePhase.LOST}
+    return away or topic == "nodes.returned" or state.incarnation != known.incarnation

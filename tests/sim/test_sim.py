@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.sim.faults import CALM
+from tests.sim.faults import CALM, Rates
 from tests.sim.shrink import STORM_MS, run, shrink
 from tests.sim.workload import small
 from tests.sim.world import World
@@ -18,6 +18,13 @@ def test_invariants_hold_whatever_goes_wrong(first: int) -> None:
     for seed in range(first, first + BATCH):
         outcome = run(seed)
         assert outcome.broken is None, shrink(outcome).told()
+
+
+def test_invariants_hold_when_what_agents_say_is_slow() -> None:
+    """A list of attempts may be older than the claims that were granted while it was on its way."""
+    for seed in range(61, 71):
+        outcome = run(seed, rates=Rates(outbox_slow=0.6))
+        assert outcome.broken is None, outcome.told()
 
 
 def test_the_seeds_meet_what_they_are_for() -> None:

@@ -264,7 +264,7 @@ def _node_back(job: Job, event: NodeBack, now: datetime, limits: Limits) -> Deci
     strays = [_stray(job, event.node, *pair) for pair in sorted(event.listed - live.keys()) if _is_stray(job, *pair)]
     if not live:
         return Decision(job, tuple(strays))
-    seen = [_reconciled(member, pair in event.listed, event.since, now) for pair, member in live.items()]
+    seen = [_reconciled(member, event, pair in event.listed, now) for pair, member in live.items()]
     return settle(job, with_members(job, *seen), now, limits).then(*strays)
 
 
@@ -274,10 +274,12 @@ def _is_stray(job: Job, attempt: int, member: int) -> bool:
     return job.attempt.members[member].phase is not MemberPhase.EXITED
 
 
-def _reconciled(member: MemberRun, listed: bool, since: datetime, now: datetime) -> MemberRun:  # noqa: FBT001
-    """A member whose node is back: there, or missing; a claim younger than the node's list proves nothing."""
+def _reconciled(member: MemberRun, event: NodeBack, listed: bool, now: datetime) -> MemberRun:  # noqa: FBT001
+    """A member whose node is back: there, or missing; the node's list proves nothing of what it did not yet know."""
     if listed:
         return replace(member, unreachable=False, missing_since=None)
-    if member.claimed_at is None or member.claimed_at >= since or member.missing_since is not None:
+    if member.claimed_at is None or member.claimed_at >= event.since or member.missing_since is not None:
+        return member
+    if member.incarnation == event.incarnation:
         return member
     return replace(member, missing_since=now)

@@ -119,8 +119,8 @@ class Job:
     """A job as the scheduler keeps it; `version` grows by one with every published transition.
 
     `avoid` names nodes that lost its last attempt: the plan takes others where it can. A job lost its place at
-    `damaged_at` to a fault of the fleet, or gave it up to move: it has the first claim on what replaces it. `leaving_for` is the
-    job for which its attempt was preempted at `preempted_at`.
+    `damaged_at` to a fault of the fleet, or gave it up to move: it has the first claim on what replaces it.
+    `leaving_for` is the job for which its attempt was preempted at `preempted_at`.
     """
 
     spec: JobSpec
@@ -299,11 +299,16 @@ class NodeLost:
 
 @dataclass(frozen=True)
 class NodeBack:
-    """A node is there, and answers for `listed` (attempt, member) of this job, as of `since`."""
+    """A node is there, and answers for `listed` (attempt, member) of this job, as of `since`.
+
+    `incarnation` is the start of its agent. What that very start has claimed it will also report the end of, so it is
+    not missing: its list may have been on its way while the claim was granted.
+    """
 
     node: str
     listed: frozenset[tuple[int, int]]
     since: datetime
+    incarnation: str | None = None
 
 
 @dataclass(frozen=True)

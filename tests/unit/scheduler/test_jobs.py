@@ -33,8 +33,10 @@ from services.scheduler.core.model import (
 )
 from services.scheduler.core.transitions import TRANSITIONS, wake_at
 from tests.unit.scheduler.builders import (
+    INCARNATION,
     LIMITS,
     NOW,
+    OTHER_INCARNATION,
     accepted,
     claimed,
     exited,
@@ -272,6 +274,14 @@ def test_a_node_that_comes_back_without_its_attempt_has_a_grace_to_say_how_it_en
 def test_a_list_older_than_the_claim_proves_nothing() -> None:
     job = claimed()
     assert step(job, NodeBack("central-1", frozenset(), later(0.5))).job == job
+
+
+def test_a_list_that_was_on_its_way_proves_nothing_of_what_its_agent_claimed_meanwhile() -> None:
+    job = running()
+    late = NodeBack("central-1", frozenset(), later(20), INCARNATION)
+    assert step(job, late, at=20).job == job
+    other = replace(late, incarnation=OTHER_INCARNATION)
+    assert wake_at(step(job, other, at=20).job, LIMITS) == later(20 + LIMITS.reconcile_grace_s)
 
 
 def test_attempts_without_a_right_to_run_are_stopped() -> None:
