@@ -101,7 +101,7 @@ class CheckResult(Model):
     """One check by name: `time_sync`, `container_runtime`, `disk_space`; `detail` says in words what was found."""
 
     name: Word
-    verdict: Verdict
+    verdict: Open[Verdict]
     detail: Text = ""
 
 

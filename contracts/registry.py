@@ -178,7 +178,6 @@ NODES_REPORTED = Message(
     (AGENT,),
     (Consumer(INVENTORY, batch=256),),
     (OPERATOR,),
-    status="draft",
 )
 NODES_CORDON = _node_order("cordon")
 NODES_DRAIN = _node_order("drain")
@@ -283,7 +282,7 @@ MESSAGES: tuple[Message[Model], ...] = tuple(
 
 
 def _fleet(verb: Literal["query", "call"], name: str, model: type[M], reply: type[R]) -> Request[M, R]:
-    return Request(verb, INVENTORY, name, Key.NONE, model, reply, (OPERATOR,), "draft")
+    return Request(verb, INVENTORY, name, Key.NONE, model, reply, (OPERATOR,))
 
 
 def _tenants(service: str, name: str, model: type[M], reply: type[R]) -> Request[M, R]:

@@ -1,5 +1,6 @@
 """Grades and capacity: the whole fleet looked at together, a page of nodes at a time, kept for a moment."""
 
+import asyncio
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -49,6 +50,7 @@ class Capacity:
     rules: CapacityRules
     clock: Clock
     _survey: Survey | None = field(default=None, init=False)
+    _looking: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
 
     async def promised(self, tx: Tx[Connection], events: Sequence[Event[JobState]]) -> None:
         """Keep what the scheduler has promised; the newest state of each job counts."""
@@ -108,9 +110,10 @@ class Capacity:
 
     async def _look(self, conn: Connection) -> Survey:
         """A survey that is a moment old at most: pages of one listing are of the same."""
-        if self._survey is None or self.clock.monotonic() - self._survey.taken_s > FRESH_S:
-            self._survey = await self._take(conn)
-        return self._survey
+        async with self._looking:
+            if self._survey is None or self.clock.monotonic() - self._survey.taken_s > FRESH_S:
+                self._survey = await self._take(conn)
+            return self._survey
 
     async def _take(self, conn: Connection) -> Survey:
         now, grades, remote, after = self.clock.now(), list[NodeGrade](), list[NodeState](), ""

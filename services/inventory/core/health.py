@@ -23,6 +23,7 @@ WEEK = timedelta(days=7)
 BY_MACHINE = {Remedy.RESET, Remedy.REBOOT}
 MAX_MARKS = 4096
 RESET_REQUIRED = "reset_required"
+WELL = {Verdict.PASSED, Verdict.SKIPPED, Verdict.UNKNOWN}
 
 
 class Tried(BaseModel):
@@ -267,7 +268,7 @@ def _checks(checks: Iterable[CheckResult]) -> Iterator[Fault]:
 
 def _staged(node: Node, report: NodeReported, prechecks: Iterable[str]) -> Node:
     """A node whose checks before first work have all passed is checked; its next heartbeat makes it ready."""
-    well = {check.name for check in report.checks if check.verdict is not Verdict.FAILED}
+    well = {check.name for check in report.checks if check.verdict in WELL}
     if node.stage is Stage.ANNOUNCED and well >= set(prechecks):
         return replace(node, stage=Stage.CHECKED)
     return node
