@@ -54,8 +54,9 @@ class _Scorer:
         signature, self._table = self._tables(seen)
         self._cells: list[int] = self._table.tolist()
         self._first = signature[layout.kind] * ((LEVELS + 1) * self._size)
-        self._weight = np.maximum(1 + LEANING * (pressure(layout, seen) - 1), LEANING) / STEP
-        self._rank = np.minimum(np.unique(layout.kind_memory, return_inverse=True)[1], RANKS - 1) * float(WORTH)
+        weight = np.maximum(1 + LEANING * (pressure(layout, seen) - 1), LEANING) / STEP
+        rank = np.minimum(np.unique(layout.kind_memory, return_inverse=True)[1], RANKS - 1) * float(WORTH)
+        self._weight, self._rank = weight[layout.kind], rank[layout.kind]
         self._scarce = bool(layout.kind_scarce.any())
         self._seen = _Seen(self._width, layout.rows)
 
@@ -133,20 +134,20 @@ class _Scorer:
 
     def __call__(self, state: State, need: Need, rows: Ints) -> Scores:
         del state
-        kind, seen, demand = self._layout.kind[rows], self._seen, need.demand
+        seen, demand = self._seen, need.demand
         host = seen.host[rows] - (demand.memory_bytes if self._by_memory else demand.cpu_milli)
-        share, now, weight = need.shares[kind], seen.now[rows], self._weight[kind]
+        share, now = need.share_on(self._layout.kind[rows]), seen.now[rows]
         base, surplus = self._bases(rows, host, seen.idle[rows] - need.cards * share)
         if need.fraction:
             lost, column = self._split(base, surplus, share, rows)
         else:
             left = self._worth(base, surplus, seen.whole[rows] - need.cards, rows)
-            lost = np.floor((now - left) * weight)
+            lost = np.floor((now - left) * self._weight[rows])
             column = np.full(len(rows), ANY_CARD, dtype=np.int64)
-        ties = self._rank[kind] + np.minimum(np.maximum(now, 0), WORTH - 1)
+        ties = self._rank[rows] + np.minimum(np.maximum(now, 0), WORTH - 1)
         score = -(lost * float(RANKS * WORTH) + ties)
         if self._scarce:
-            score -= (self._layout.kind_scarce[kind] != demand.needs_bandwidth) * SCARCE
+            score -= (self._layout.kind_scarce[self._layout.kind[rows]] != demand.needs_bandwidth) * SCARCE
         return Scores(score, column)
 
     def _bases(self, rows: Ints, host: Ints, idle: Ints) -> tuple[Ints, Ints]:
@@ -162,7 +163,7 @@ class _Scorer:
         apart = table[surplus + self._seen.parts[:, rows]].sum(axis=0) - table[surplus + most]
         return table[base + whole * (PARTS + 1) + most] + OTHERS * apart
 
-    def _split(self, base: Ints, surplus: Ints, share: Ints, rows: Ints) -> tuple[Floats, Ints]:
+    def _split(self, base: Ints, surplus: Ints, share: Ints | int, rows: Ints) -> tuple[Floats, Ints]:
         """Steps lost when the best of a row's cards gives a share, and that card: of equals the one with least free."""
         table, seen = self._table, self._seen
         free = seen.free[:, rows]
@@ -171,7 +172,7 @@ class _Scorer:
         alone = table[surplus + seen.parts[:, rows]]
         apart = alone.sum(axis=0) - alone + table[surplus + rest] - table[surplus + fullest]
         left = table[base + seen.kept[:, rows] + fullest] + OTHERS * apart
-        steps = np.floor((seen.now[rows] - left) * self._weight[self._layout.kind[rows]])
+        steps = np.floor((seen.now[rows] - left) * self._weight[rows])
         steps[free < share] = np.inf
         column = (steps * (2 * CARD) + free).argmin(axis=0)
         return steps[column, np.arange(len(rows))], column

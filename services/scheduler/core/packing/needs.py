@@ -21,11 +21,17 @@ class Need:
     fraction: bool
     kinds: Bools  # K, which kinds of rows may hold it at all
     shares: Ints  # K, millionths of each card
+    everywhere: bool  # whether all kinds may hold it
+    share: int | None  # millionths of each card where they are the same for all kinds
 
     @property
     def cards(self) -> int:
         """How many cards each member takes."""
         return self.demand.cards
+
+    def share_on(self, kind: Ints) -> Ints | int:
+        """Millionths of each card on rows of these kinds; one number where it is the same on all."""
+        return self.shares[kind] if self.share is None else self.share
 
 
 def need_of(layout: Layout, demand: Demand, tier: Tier) -> Need:
@@ -38,7 +44,8 @@ def need_of(layout: Layout, demand: Demand, tier: Tier) -> Need:
     if demand.cards and demand.models:
         wanted = [layout.models.index(model) for model in demand.models if model in layout.models]
         kinds &= np.isin(layout.kind_model, wanted)
-    return Need(demand, tier, fraction, kinds, shares)
+    same = len(shares) > 0 and bool((shares == shares[0]).all())
+    return Need(demand, tier, fraction, kinds, shares, bool(kinds.all()), int(shares[0]) if same else None)
 
 
 def _shares(memory: Ints, demand: Demand) -> Ints:
@@ -69,8 +76,9 @@ def hopeful(state: State, need: Need) -> Ints:
 def fits(layout: Layout, state: State, need: Need, rows: Ints) -> Bools:
     """Which of `rows` hold one more member."""
     demand = need.demand
-    kind = layout.kind[rows]
-    there = need.kinds[kind] & state.ready[rows] & (state.slots[rows] > 0)
+    there = state.ready[rows] & (state.slots[rows] > 0)
+    if not need.everywhere:
+        there &= need.kinds[layout.kind[rows]]
     if demand.cpu_milli:
         there &= state.cpu[rows] >= demand.cpu_milli
     if demand.memory_bytes:
@@ -79,9 +87,9 @@ def fits(layout: Layout, state: State, need: Need, rows: Ints) -> Bools:
         there &= state.link[rows] >= demand.link_mbps
     if demand.cards == 0:
         return there
-    shares = need.shares[kind]
-    there &= state.most[rows] >= shares if need.fraction else state.whole[rows] >= demand.cards
-    return there & (state.budget[rows] >= demand.cards * shares)
+    share = need.share_on(layout.kind[rows])
+    there &= state.most[rows] >= share if need.fraction else state.whole[rows] >= demand.cards
+    return there & (state.budget[rows] >= demand.cards * share)
 
 
 def members(layout: Layout, state: State, need: Need, rows: Ints) -> Ints:
