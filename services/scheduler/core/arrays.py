@@ -106,7 +106,9 @@ class Queue:
 
     `avoid` maps a job to nodes that are taken only when no others fit. `damaged` jobs lost their place to a fault of
     the fleet and have the first claim on what replaces it; `damaged_us` is when (empty: not known of any).
-    `earlier_ms` is what earlier attempts of each held, in card-milliseconds (empty: not known of any, no stages).
+    `left_for` maps a job that was preempted, and waits since, to the id of the job that it made room for: that one
+    has the first word until it starts. `earlier_ms` is what earlier attempts of each held, in card-milliseconds (empty:
+    not known of any, no stages).
     """
 
     job_ids: tuple[str, ...]  # J
@@ -121,6 +123,7 @@ class Queue:
     shapes: tuple[Demand, ...]
     gates: tuple[Reason, ...] = ()
     avoid: dict[int, tuple[int, ...]] = field(default_factory=dict[int, tuple[int, ...]])
+    left_for: dict[int, str] = field(default_factory=dict[int, str])
     damaged_us: Ints = field(default_factory=_none)  # J
     earlier_ms: Ints = field(default_factory=_none)  # J
 

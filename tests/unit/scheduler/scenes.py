@@ -67,6 +67,7 @@ class Job:
     gate: Reason | None = None
     damaged: bool = False
     damaged_s: int | None = None
+    left_for: str | None = None
     avoid: tuple[str, ...] = ()
 
 
@@ -213,6 +214,7 @@ class World:
             shape=ints([shapes.index(waiting.demand) for waiting in self.jobs]),
             gate=ints([-1 if waiting.gate is None else gates.index(waiting.gate) for waiting in self.jobs]),
             damaged=np.array([waiting.damaged for waiting in self.jobs], dtype=np.bool_),
+            left_for={at: waiting.left_for for at, waiting in enumerate(self.jobs) if waiting.left_for},
             damaged_us=ints(
                 [-1 if waiting.damaged_s is None else self.now_us + waiting.damaged_s * S for waiting in self.jobs]
             ),

@@ -35,7 +35,7 @@ class Town:
         self.world = replace(self.world, changed_s=(self.changed_us - now) // S)
         plan = self.world.decided()
         staying = [run for run in self.world.runs if not run.stopping]
-        leavers = [self.jobs[run.name] for run in self.world.runs if run.stopping]
+        leavers = [replace(self.jobs[run.name], left_for=run.leaving_for) for run in self.world.runs if run.stopping]
         told = {preemption.job_id: preemption.for_job for preemption in plan.preemptions}
         assert told.keys() <= {run.name for run in staying}, "told to leave twice, or not there"
         for name in told:
