@@ -77,8 +77,8 @@ class Blocked:
 
     @property
     def claimants(self) -> frozenset[str]:
-        """Waiting jobs for whom others are leaving: they have the first word."""
-        return frozenset(self._claims)
+        """Waiting jobs for whom others leave, or left and wait since: they have the first word."""
+        return frozenset(self._claims) | frozenset(self._scene.queue.left_for.values())
 
     def _stop(self, attempts: Sequence[int], why: dict[int, PreemptWhy], job: int | None) -> None:
         scene, work = self._scene, self._work
@@ -98,7 +98,7 @@ class Blocked:
         Where nothing could be done for a job, nothing can for those of its tenant that ask the same afterwards.
         """
         scene, job = self._scene, turn.job
-        inside = scene.accounts.inside(turn.tenant, self._asked[job])
+        inside = self._inside(turn)
         key = self._shape[job], turn.tenant, self._rank[job], inside
         own = self._damaged[job] or scene.queue.job_ids[job] in self._claims
         told = None if own else self._told.get(key)
@@ -111,6 +111,11 @@ class Blocked:
                 return Wait(wait.reason or kept, wait.starts_us, wait.basis)
             told = self._told[key] = wait
         return told if kept is None else Wait(kept, told.starts_us, told.basis)
+
+    def _inside(self, turn: Turn) -> bool:
+        """Whether the job may take cards back that others borrowed."""
+        asked = self._asked[turn.job]
+        return asked > 0 and self._scene.accounts.inside(turn.tenant, asked)
 
     def _hopeful(self, purpose: Hashable, demand: Demand) -> bool:
         """Whether it is worth a look; looks are bounded."""
@@ -160,7 +165,7 @@ class Blocked:
         if not policy.preempt or self._preemptors >= policy.max_preemptors:
             return None
         rank = self._rank[turn.job]
-        key = turn.tenant, rank, scene.accounts.inside(turn.tenant, self._asked[turn.job])
+        key = turn.tenant, rank, self._inside(turn)
         if key in self._powerless:
             return None
         rights = Rights(scene, self._work, turn.tenant, rank, inside=key[-1])

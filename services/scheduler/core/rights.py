@@ -36,7 +36,7 @@ class Rights:
         lower = (running.rank > rank) & running.preemptible & (self._class_below | turn_over)
         self._own = ~other & lower
         self._lent = other & lower
-        self._due = other & (inside & (excess > 0)) & (scene.policy.order is Order.FAIR)
+        self._due = other & (inside & (excess > 0) & (work.cards > 0)) & (scene.policy.order is Order.FAIR)
         same = running.rank // MAX_STAGES == rank // MAX_STAGES
         self._overdue = other & same & running.preemptible & overstaying(scene, work)
         there = self._own | (self._lent & (excess >= work.cards)) | self._due | self._overdue
