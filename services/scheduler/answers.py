@@ -72,7 +72,7 @@ class Answers:
         waits, row = job.phase in WAITING, self.desk.snapshot.job(job.spec.job_id)
         if not waits or row is None:
             return _explained(job, board, waits=waits, now=now)
-        told = story(self.desk, board, row, call.key, now)
+        told = await story(self.desk, board, row, call.key, now)
         return _explained(job, board, waits=True, now=now).model_copy(update=vars(told))
 
     async def on_dry_run(self, tx: PgTx, call: Call[DryRunQuery]) -> DryRunReply:
@@ -91,15 +91,15 @@ class Answers:
         await self.desk.look(tx.conn)
         row = as_if_submitted(spec, now)
         try:
-            return self._foretold(row, await self.desk.what_if(row), call.key)
+            return await self._foretold(row, await self.desk.what_if(row), call.key)
         except BusyError as error:
             raise Problem(ProblemCode.UNAVAILABLE, str(error)) from error
 
-    def _foretold(self, row: JobRow, board: Board, key: str) -> DryRunReply:
+    async def _foretold(self, row: JobRow, board: Board, key: str) -> DryRunReply:
         placed = next((one for one in board.plan.placements if one.job_id == row.job_id), None)
         if placed is not None:
             return DryRunReply(verdict=Verdict.PLACED, members=members_of(placed.seats), as_of=board.as_of)
-        told = story(self.desk, board, row, key, board.as_of)
+        told = await story(self.desk, board, row, key, board.as_of)
         position, waiting = board.positions.get(row.job_id), len(board.stays)
         reply = DryRunReply(verdict=Verdict.WAITS, position=position, waiting=waiting, as_of=board.as_of)
         return reply.model_copy(update=vars(told))

@@ -15,9 +15,10 @@ from libs.db import Connection
 from libs.kit.clock import Clock
 from services.scheduler.core.arrays import Plan, Reservation, Stay
 from services.scheduler.core.decide import decide
+from services.scheduler.core.forecast import earliest
 from services.scheduler.core.model import Limits
 from services.scheduler.core.packing import Memo
-from services.scheduler.memory.rows import JobRow, micros
+from services.scheduler.memory.rows import JobRow, micros, moment
 from services.scheduler.policies import PolicyBook
 from services.scheduler.snapshot import Scenery, Snapshot
 from services.scheduler.tenants import TenantBook
@@ -101,6 +102,27 @@ class Desk:
                 return Board.of(await self._decide(self._scenery(now, job), now), now)
         finally:
             self._asking -= 1
+
+    async def earliest(self, job: JobRow) -> tuple[datetime | None, str] | None:
+        """When the job would fit at the earliest, and what that rests on; None where nothing tells."""
+        async with self._lock:
+            now = self.clock.now()
+            scene, tenant = self._scenery(now), self.snapshot.tenants.number(job.tenant)
+            if tenant >= len(scene.tenants.names):
+                return None
+            found = await asyncio.to_thread(
+                earliest,
+                scene.fleet,
+                scene.running,
+                scene.tenants,
+                self.snapshot.mix,
+                self.policies.rules.policy,
+                micros(now),
+                demand=job.demand,
+                tenant=tenant,
+                memo=self._memo,
+            )
+        return None if found is None else (moment(found[0]), found[1])
 
     def _scenery(self, now: datetime, extra: JobRow | None = None) -> Scenery:
         rules, slots = self.policies.rules, self.limits.node_slots

@@ -37,7 +37,7 @@ _CONSTRAINTS: dict[str, Constraint] = {
 }
 _HOST = frozenset({"cpu_milli", "memory_bytes", "slots"})
 # What running jobs hold is what these wait for.
-_HELD_BY_OTHERS = frozenset(
+HELD_BY_OTHERS = frozenset(
     {
         ReasonCode.WAITING_FOR_CARDS,
         ReasonCode.WAITING_FOR_NODES,
@@ -60,7 +60,7 @@ class Story:
     leaving: list[Leaving]
 
 
-def story(desk: Desk, board: Board | None, job: JobRow, key: str, now: datetime) -> Story:
+async def story(desk: Desk, board: Board | None, job: JobRow, key: str, now: datetime) -> Story:
     """What is known of a job that waits; `key` is who asks."""
     stay = None if board is None else board.stays.get(job.job_id)
     reason = job.reason if stay is None else stay.reason
@@ -70,6 +70,9 @@ def story(desk: Desk, board: Board | None, job: JobRow, key: str, now: datetime)
         forecast = Forecast(starts_at=job.not_before, basis="it rests after the end of its last attempt")
         return Story(reason, Constraint.REST, None, forecast, [])
     forecast = _forecast(desk, board, job, stay, now)
+    if forecast.starts_at is None and reason.code in HELD_BY_OTHERS:
+        found = await desk.earliest(job)
+        forecast = forecast if found is None else Forecast(starts_at=found[0], basis=found[1])
     return Story(reason, constraint_of(reason), short_of(reason), forecast, _leaving(desk, job, reason, key, now))
 
 
@@ -104,7 +107,7 @@ def _forecast(desk: Desk, board: Board | None, job: JobRow, stay: Stay | None, n
 
 def _leaving(desk: Desk, job: JobRow, reason: Reason, key: str, now: datetime) -> list[Leaving]:
     own = reason.code == ReasonCode.WAITING_FOR_QUOTA
-    if not own and reason.code not in _HELD_BY_OTHERS:
+    if not own and reason.code not in HELD_BY_OTHERS:
         return []
     rules, snapshot = desk.policies.rules, desk.snapshot
     fleet = snapshot.nodes.fleet(desk.limits.node_slots, snapshot.pools(rules))

@@ -66,6 +66,22 @@ async def test_a_blocked_gang_has_room_kept_for_it_and_is_told_when_and_by_whom(
     assert (running.waits, running.state, running.leaving) == (False, "running", [])
 
 
+async def test_who_has_no_room_kept_is_told_when_it_could_be_at_the_earliest(stage: Stage) -> None:
+    stage.rules(plan={"reservations": 0})
+    await stage.read("policy")
+    await stage.ready("central-1")
+    first, _ = await stage.running("central-1", max_runtime_s=600)
+    waits = await stage.submit(spec(name="waits"))
+    await stage.told(waits, "waiting")
+    submitted = (await stage.job(first.job_id)).job.submitted_at
+    for said in ((await stage.explain("waits")).forecast, (await stage.dry_run(spec())).forecast):
+        assert said is not None
+        assert said.starts_at is not None
+        assert timedelta(seconds=590) < said.starts_at - submitted < timedelta(seconds=700)
+        assert said.basis.startswith("at the earliest")
+        assert said.nodes == []
+
+
 async def test_jobs_of_others_are_named_to_those_who_may_see_them_only(stage: Stage) -> None:
     await stage.ready("central-1")
     first, _ = await stage.running("central-1")
