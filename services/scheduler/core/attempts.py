@@ -191,9 +191,7 @@ def _requeued(job: Job, reason: Reason, now: datetime, limits: Limits) -> Job:
     phase = JobPhase.HELD if job.held else JobPhase.WAITING
     shown = words.on_hold("") if job.held else reason
     not_before = now + timedelta(seconds=rest_s) if rest_s else None
-    return replace(
-        job, phase=phase, reason=shown, attempt=None, not_before=not_before, progress_step=None, leaving_for=None
-    )
+    return replace(job, phase=phase, reason=shown, attempt=None, not_before=not_before, progress_step=None)
 
 
 def finish(job: Job, outcome: Outcome, reason: Reason) -> Job:

@@ -143,7 +143,7 @@ def _place(job: Job, event: Place, now: datetime) -> Decision:
     members = tuple(MemberRun(index, seat) for index, seat in enumerate(event.seats))
     attempt = Attempt(number, generation=number, placed_at=now, members=members)
     after = replace(job, phase=JobPhase.PLACED, attempt=attempt, attempts=number, reason=None, damaged_at=None)
-    decision = commit(job, replace(after, progress_step=None, not_before=None), now)
+    decision = commit(job, replace(after, progress_step=None, not_before=None, leaving_for=None), now)
     allocations = (Allocate(number, member) for member in members)
     offers = (Offer(decision.job, attempt, member) for member in members)
     return decision.then(*allocations, *offers)

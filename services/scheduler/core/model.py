@@ -120,7 +120,7 @@ class Job:
 
     `avoid` names nodes that lost its last attempt: the plan takes others where it can. A job lost its place at
     `damaged_at` to a fault of the fleet, or gave it up to move: it has the first claim on what replaces it.
-    `leaving_for` is the job for which its attempt was preempted at `preempted_at`.
+    `leaving_for` is the job for which its attempt was preempted at `preempted_at`, until it is placed again.
     """
 
     spec: JobSpec

@@ -31,6 +31,7 @@ class Line:
     _row_of: dict[str, int] = field(default_factory=dict[str, int])
     _ids: dict[int, str] = field(default_factory=dict[int, str])
     _avoid: dict[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
+    _left_for: dict[str, str] = field(default_factory=dict[str, str])
     _gated: dict[str, Reason] = field(default_factory=dict[str, Reason])
     _shapes: dict[Demand, int] = field(default_factory=dict[Demand, int])
 
@@ -52,6 +53,8 @@ class Line:
         self.jobs[row.job_id], self._row_of[row.job_id], self._ids[number] = row, number, row.job_id
         if row.avoid:
             self._avoid[row.job_id] = row.avoid
+        if row.leaving_for is not None:
+            self._left_for[row.job_id] = row.leaving_for
         if missing and row.dataset is not None:
             name, version = row.dataset
             self._gated[row.job_id] = words.waiting_for_dataset(row.tenant, f"{name} version {version}")
@@ -61,7 +64,7 @@ class Line:
         number = self._row_of.pop(job_id, None)
         if number is not None:
             self._table.drop(number)
-            for known in (self.jobs, self._avoid, self._gated):
+            for known in (self.jobs, self._avoid, self._left_for, self._gated):
                 known.pop(job_id, None)
             del self._ids[number]
 
@@ -91,6 +94,7 @@ class Line:
             shapes=tuple(self._shapes),
             gates=gates,
             avoid=self._avoided(ids, node_at),
+            left_for=self._left(ids),
         )
 
     @property
@@ -126,6 +130,10 @@ class Line:
             return {}
         places = {place: self._avoid[job_id] for place, job_id in enumerate(ids) if job_id in self._avoid}
         return {place: tuple(node_at[name] for name in names if name in node_at) for place, names in places.items()}
+
+    def _left(self, ids: tuple[str, ...]) -> dict[int, str]:
+        left = self._left_for
+        return {place: left[job_id] for place, job_id in enumerate(ids) if job_id in left} if left else {}
 
     def _shape(self, demand: Demand) -> int:
         return self._shapes.setdefault(demand, len(self._shapes))
