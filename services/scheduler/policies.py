@@ -17,7 +17,7 @@ from contracts.base import Name
 from libs.kit.logs import get_logger
 from libs.kit.yamldir import explain
 from services.scheduler.core.fairness import cohort_cycle
-from services.scheduler.core.policy import DEFAULT, OverLimit, Policy
+from services.scheduler.core.policy import DEFAULT, MAX_STAGES, OverLimit, Policy
 from services.scheduler.core.windows import DAY_MIN, DAYS, Span, Window
 
 
@@ -30,6 +30,7 @@ def _clock(value: object) -> object:
 
 Seconds = Annotated[int, Field(ge=0, le=366 * 24 * 3600)]
 Number = Annotated[int, Field(ge=0, le=10_000)]
+CardHours = Annotated[float, Field(gt=0, le=10**9, strict=False)]
 Clock = Annotated[str, BeforeValidator(_clock), StringConstraints(pattern=r"^([01][0-9]|2[0-3]):[0-5][0-9]$|^24:00$")]
 Day = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
 Pattern = Annotated[str, StringConstraints(pattern=r"^[a-z0-9*?-]{1,63}$")]
@@ -73,6 +74,8 @@ class _Plan(_File):
     restart_s: Seconds | None = None
     hold_share: Annotated[float, Field(gt=0, le=1, strict=False)] | None = None
     hold_s: Seconds | None = None
+    stages_card_h: Annotated[tuple[CardHours, ...], Field(max_length=MAX_STAGES - 1, strict=False)] | None = None
+    turn_s: Seconds | None = None
     over_limit: Annotated[OverLimit, Field(strict=False)] | None = None
 
 
@@ -131,6 +134,8 @@ def read_rules(path: Path | None) -> Rules:
         raise PolicyFileError(explain(path, error)) from error
     _check_cohorts(path, parsed.cohorts)
     knobs = parsed.plan.model_dump(exclude_none=True)
+    if "stages_card_h" in knobs:
+        knobs["stages_card_h"] = tuple(sorted(knobs["stages_card_h"]))
     return Rules(
         version=parsed.version,
         windows={name: _window(name, spans) for name, spans in parsed.windows.items()},
@@ -181,9 +186,13 @@ class PolicyBook:
         book = cls(path)
         book._seen = book._signature()
         book.rules = read_rules(path)
-        for text in book.rules.policy.turned_off():
-            get_logger().warning("policy.off", what=text)
+        book.say_what_is_off()
         return book
+
+    def say_what_is_off(self) -> None:
+        """One line for each thing that the rules turn off."""
+        for text in self.rules.policy.turned_off():
+            get_logger().warning("policy.off", what=text)
 
     def refresh(self) -> bool:
         """Read again if the file has changed; True when the rules are other than before."""
@@ -197,6 +206,7 @@ class PolicyBook:
             get_logger().error("policy.refused", error=str(error))
             return False
         get_logger().info("policy.read", version=self.rules.version)
+        self.say_what_is_off()
         return self.rules != before
 
     def _signature(self) -> tuple[int, int] | None:

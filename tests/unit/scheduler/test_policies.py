@@ -69,6 +69,7 @@ def test_the_whole_file(tmp_path: Path) -> None:
         ("{ceiling_cards: 64}", "{parent: research}", "makes a circle (all -> research -> all)"),
         ("half_life_s: 86400", "half_life_s: -1", "field plan.half_life_s is -1"),
         ("half_life_s: 86400", "half_lives: 1", "field plan.half_lives is 1"),
+        ("hold_share: 1", "stages_card_h: [0]", "field plan.stages_card_h.0 is 0"),
         ("over_limit: drain", "over_limit: ignore", "field plan.over_limit is 'ignore'"),
         ("windows:", "windows: [", "not readable as YAML"),
     ],
