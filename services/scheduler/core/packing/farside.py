@@ -1,9 +1,9 @@
 """Farside's own policy: a member goes where the node's remainder loses least of its worth to what is likely to come.
 
 `worth` says what a remainder is worth to the mix, so that a place pays for the cards that it leaves without processors
-as well as for those that it leaves in pieces. Losses that differ by less than `STEP` are alike: then cards with the
-least memory go first, and nodes that have the least left, which keeps others whole. Losses weigh more on kinds of
-cards that more of the mix depends on (`pressure`).
+as well as for those that it leaves in pieces; a fraction pays besides for what the rest of its card loses (`cutting`).
+Losses that differ by less than `STEP` are alike: then cards with the least memory go first, then nodes in order of
+name, which keeps others whole. Losses weigh more on kinds of cards that more of the mix depends on (`pressure`).
 """
 
 from dataclasses import dataclass
@@ -13,16 +13,17 @@ import numpy as np
 from services.scheduler.core.arrays import CARD, Bools, Floats, Ints
 from services.scheduler.core.packing import worth
 from services.scheduler.core.packing.crowds import Crowd, crowd, pressure
+from services.scheduler.core.packing.cutting import NOTCH, rest_worth
 from services.scheduler.core.packing.layout import Layout, State
 from services.scheduler.core.packing.mix import Mix
 from services.scheduler.core.packing.needs import Need
 from services.scheduler.core.packing.placer import ANY_CARD, Scorer, Scores
 from services.scheduler.core.packing.worth import LEVELS, PARTS, Tasks, as_parts, plain
 
-STEP = 20.0
+STEP = 30.0
 LEANING = 0.2
 SCARCE = 2.0**50
-WORTH, RANKS = 2**16, 2**6
+RANKS = 64
 PART = CARD // PARTS
 FEW = 4
 OTHERS = 0.8
@@ -55,8 +56,9 @@ class _Scorer:
         self._cells: list[int] = self._table.tolist()
         self._first = signature[layout.kind] * ((LEVELS + 1) * self._size)
         weight = np.maximum(1 + LEANING * (pressure(layout, seen) - 1), LEANING) / STEP
-        rank = np.minimum(np.unique(layout.kind_memory, return_inverse=True)[1], RANKS - 1) * float(WORTH)
+        rank = np.minimum(np.unique(layout.kind_memory, return_inverse=True)[1], RANKS - 1)
         self._weight, self._rank = weight[layout.kind], rank[layout.kind]
+        self._rest = _rests(seen)
         self._scarce = bool(layout.kind_scarce.any())
         self._seen = _Seen(self._width, layout.rows)
 
@@ -84,7 +86,8 @@ class _Scorer:
         shares = seen.shares[able, kind]
         cards = seen.cards[able]
         used = (cards * shares * worth.UNIT // CARD).astype(np.float64)
-        return worth.worth(Tasks(host[able], cards, as_parts(shares), used, seen.weight[able]), self._width)
+        often = seen.weight * np.maximum(seen.cards, 1)
+        return worth.worth(Tasks(host[able], cards, as_parts(shares), used, often[able] / often.sum()), self._width)
 
     def refresh(self, state: State, rows: Ints) -> None:
         """Look again at what all needs have in common: cards along the first axis, rows along the second."""
@@ -136,16 +139,15 @@ class _Scorer:
         del state
         seen, demand = self._seen, need.demand
         host = seen.host[rows] - (demand.memory_bytes if self._by_memory else demand.cpu_milli)
-        share, now = need.share_on(self._layout.kind[rows]), seen.now[rows]
+        share = need.share_on(self._layout.kind[rows])
         base, surplus = self._bases(rows, host, seen.idle[rows] - need.cards * share)
         if need.fraction:
             lost, column = self._split(base, surplus, share, rows)
         else:
             left = self._worth(base, surplus, seen.whole[rows] - need.cards, rows)
-            lost = np.floor((now - left) * self._weight[rows])
+            lost = np.floor((seen.now[rows] - left) * self._weight[rows])
             column = np.full(len(rows), ANY_CARD, dtype=np.int64)
-        ties = self._rank[rows] + np.minimum(np.maximum(now, 0), WORTH - 1)
-        score = -(lost * float(RANKS * WORTH) + ties)
+        score = -(lost * RANKS + self._rank[rows])
         if self._scarce:
             score -= (self._layout.kind_scarce[self._layout.kind[rows]] != demand.needs_bandwidth) * SCARCE
         return Scores(score, column)
@@ -167,12 +169,13 @@ class _Scorer:
         """Steps lost when the best of a row's cards gives a share, and that card: of equals the one with least free."""
         table, seen = self._table, self._seen
         free = seen.free[:, rows]
-        rest = np.maximum(free - share, 0) // PART
+        after = np.maximum(free - share, 0)
+        rest, cut = after // PART, self._rest[free // NOTCH] - self._rest[after // NOTCH]
         fullest = np.maximum(seen.others[:, rows], rest)
         alone = table[surplus + seen.parts[:, rows]]
         apart = alone.sum(axis=0) - alone + table[surplus + rest] - table[surplus + fullest]
         left = table[base + seen.kept[:, rows] + fullest] + OTHERS * apart
-        steps = np.floor((seen.now[rows] - left) * self._weight[rows])
+        steps = np.floor((seen.now[rows] - left + cut) * self._weight[rows])
         steps[free < share] = np.inf
         column = (steps * (2 * CARD) + free).argmin(axis=0)
         return steps[column, np.arange(len(rows))], column
@@ -186,6 +189,13 @@ class _Seen:
         self.free, self.parts, self.others, self.kept = (np.zeros(wide, dtype=np.int64) for _ in range(4))
         self.most, self.whole, self.idle, self.host = (np.zeros(long, dtype=np.int64) for _ in range(4))
         self.now = np.zeros(long)
+
+
+def _rests(seen: Crowd) -> Floats:
+    """What the rest of a card is worth to the mix's fractions, in thousandths of a card, for each hundredth."""
+    least = seen.shares.min(axis=1, initial=CARD)
+    fraction = (seen.cards == 1) & (least < CARD)
+    return worth.UNIT * rest_worth(least[fraction], seen.weight[fraction])
 
 
 def _memory_binds(layout: Layout, seen: Crowd) -> bool:

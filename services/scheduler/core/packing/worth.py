@@ -7,7 +7,8 @@ most and lets the others pass, of which `FORCED` come in all the same because no
 
     V(c, k, r) = max over sets A of tasks:  sum of a_t (m_t + V(what is left after t))  /  (sum of a_t + IMPATIENCE)
 
-where m_t is the capacity that t uses, p_t how often it comes, a_t = p_t in A, FORCED * p_t outside, over the tasks that
+where m_t is the capacity that t uses, p_t how often it comes (counted by the cards it asks, so that few tasks with many
+cards are not overlooked), a_t = p_t in A, FORCED * p_t outside, over the tasks that
 fit. V is a policy iteration away from V of fewer levels: each task takes at least one.
 """
 

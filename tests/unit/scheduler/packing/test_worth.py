@@ -111,7 +111,7 @@ def test_work_without_cards_goes_where_it_strands_none() -> None:
 
 def test_heavy_tasks_go_where_processors_abound_and_light_ones_where_they_are_short() -> None:
     mix = [ONE] * 4 + [replace(ONE, cpu_milli=2000)] * 2
-    assert where([WIDE, TIGHT], mix, replace(ONE, cpu_milli=24_000)) == "wide"
+    assert where([WIDE, TIGHT], mix, replace(ONE, cpu_milli=40_000)) == "wide"
     tight = replace(TIGHT, cpu_milli=40_000)
     assert where([WIDE, tight], mix, replace(ONE, cpu_milli=2000)) == "tight"
 
