@@ -244,15 +244,20 @@ class Blocked:
     # ---- a tenant's own limit ----------------------------------------------------------------------------------------
 
     def own(self, turn: Turn, over: int) -> Wait | None:
-        """Work of the tenant's own lower classes that leaves, where its limit is all that is in the way."""
+        """Work of the tenant's own lower classes that leaves, where its limit is all that is in the way.
+
+        `over` is how much too much would stay; none: enough of its own leaves already, and the room is kept.
+        """
         scene, work = self._scene, self._work
         demand = scene.queue.shapes[self._shape[turn.job]]
+        allowed = scene.keeping.open(scene.keeping.group(turn.tenant), NEVER)
+        if over <= 0:
+            return self._leaving(turn, demand, allowed)
         if not scene.policy.preempt or self._preemptors >= scene.policy.max_preemptors:
             return None
         rights = Rights(scene, work, turn.tenant, self._rank[turn.job], inside=False)
         mine: list[int] = np.flatnonzero(rights.eligible & (work.running.tenant == turn.tenant)).tolist()
         victims = cover(work, mine, over)
-        allowed = scene.keeping.open(scene.keeping.group(turn.tenant), NEVER)
         found = found_without(scene.room, work, demand, allowed, victims) if victims else None
         if found is None:
             return None

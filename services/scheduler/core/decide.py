@@ -171,7 +171,7 @@ class _Planner:
         if short.resource != "cards" or short.whose is not None or short.asked > short.allowed:
             return wait
         over = scene.accounts.staying(tenant) + short.asked - short.allowed
-        left = self._blocked.own(turn, over) if over > 0 else None
+        left = self._blocked.own(turn, over)
         if left is not None:
             return left
         if tenant in self._holds or scene.policy.order is not Order.FAIR:
