@@ -81,6 +81,28 @@ def test_the_room_of_those_who_leave_is_kept_for_whom_they_leave() -> None:
     assert kept(plan) == {"j": ["n"]}
 
 
+def test_whom_others_left_for_has_the_first_word_until_it_starts() -> None:
+    jobs = [job("low", rank=2, at=9), job("high", rank=0), job("victim", rank=1, left_for="low")]
+    assert list(where(World([Node("n", H8[:1])], jobs).decided())) == ["low"]
+
+
+def test_room_is_kept_while_own_work_leaves_for_the_limit() -> None:
+    leaving = full("r", "n", (0,), stopping=True, leaving_for="j")
+    jobs = [job("j", 1, rank=0), job("other", 1, rank=1, at=1, longest_s=None, tenant="b")]
+    tenants = [Tenant(guarantee=1), Tenant("b")]
+    plan = World([Node("n", H8[:2])], jobs, [leaving], tenants).decided()
+    assert why(plan)["j"] == ReasonCode.WAITING_FOR_PREEMPTION
+    assert kept(plan) == {"j": ["n"]}
+
+
+def test_work_without_cards_is_not_borrowed() -> None:
+    tenants = [Tenant("a", guarantee=0, limit=9), Tenant("b", guarantee=0, limit=9)]
+    cpu = job("", 0, cpu_milli=64_000).demand
+    runs = [Run("r", [("n", ())], tenant="a", rank=0, preemptible=False, demand=cpu), full("s", "n", (0,), tenant="a")]
+    plan = World([Node("n", H8)], [job("j", 0, cpu_milli=100, tenant="b")], runs, tenants).decided()
+    assert victims(plan) == {}
+
+
 def test_when_they_have_left_the_job_starts() -> None:
     assert where(World([Node("n", H8[:2])], [job("j", 2, rank=1)]).decided()) == {"j": ["n"]}
 
