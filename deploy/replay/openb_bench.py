@@ -19,7 +19,7 @@ from deploy.replay.openb import Node, arrivals, fleet_of, read_nodes, read_tasks
 from libs.cli.errors import FileError
 from services.scheduler.core.arrays import CARD, NEVER, Demand, Fleet, Ints, Placement, Plan, Queue, Running, Tenants
 from services.scheduler.core.decide import decide
-from services.scheduler.core.packing import DEFAULT, PLACERS, Memo, Mix
+from services.scheduler.core.packing import DEFAULT, PLACERS, Memo, Mix, warm_up
 from services.scheduler.core.policy import Order, Policy
 
 POLICIES = ("random", "bestfit", "fgd", DEFAULT)
@@ -41,6 +41,7 @@ class Run:
 
 def run(nodes: Sequence[Node], tasks: Sequence[Demand], seed: int, policy: str) -> Run:
     """Let the tasks arrive. `unallocated[p]` is after p per cent of the capacity has arrived."""
+    warm_up()
     fleet = fleet_of(nodes)
     capacity = len(fleet.card_node) * CARD
     coming = arrivals(tasks, capacity, seed, PERCENT)

@@ -11,7 +11,7 @@ from deploy.replay.openb_bench import PERCENT, Run, Stream, rate
 from deploy.replay.openb_bench import run as replay
 from services.scheduler.core.arrays import CARD, Demand
 from services.scheduler.core.decide import decide
-from services.scheduler.core.packing import DEFAULT, Mix
+from services.scheduler.core.packing import DEFAULT, Mix, warm_up
 from services.scheduler.core.policy import Policy
 from tests.bench.frame import Case, Measure, interleaved, say
 from tests.bench.placement.fleets import Load, running_on, scaled, taken, tenants_of, waiting
@@ -37,6 +37,7 @@ QUICK = Size(rounds=1, seeds=1, placed=200, nodes=(50, 100, 200), jobs=(100, 200
 
 async def run(load: Load, size: Size) -> dict[str, Case]:
     """All cases, the packing last."""
+    warm_up()
     return {
         "plc_openb": await _openb(load, size),
         "plc_10k": await _many_nodes(load, size),

@@ -30,6 +30,11 @@ class _Solved(Protocol):
     x: Floats
 
 
+def warm_up() -> None:
+    """Load the solver, which takes a second, before time matters."""
+    _prices(np.ones((1, 1), dtype=np.int64), np.ones(1))
+
+
 def rest_worth(shares: Ints, weight: Floats) -> Floats:
     """In cards, for rests of 0 to `NOTCHES` hundredths of one.
 

@@ -13,7 +13,7 @@ from services.scheduler.core.packing.mix import Mix
 from services.scheduler.core.packing.needs import Need, fits, hopeful, need_of
 from services.scheduler.core.packing.placer import Placer, Scorer
 
-CELLS = 16_000_000
+CELLS = 32_000_000
 LOG = 1_000_000
 
 
