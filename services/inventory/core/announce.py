@@ -52,8 +52,13 @@ def announce(
         changed = replace(node, cards=len(said.facts.cards))
         return Admit(changed, said.facts, _told(node), Cause.FACTS_CHANGED, "its facts changed", dispossessed)
     event = NodeEvent.GRADED if node.phase is NodePhase.READY else NodeEvent.RETURNED
-    words = f"its agent started anew ({said.incarnation} after {node.incarnation}){_to_come(said)}"
-    return Admit(_restart(node, said, observed_ms), said.facts, event, Cause.RESTARTED, words, dispossessed)
+    words = f"its agent started anew ({said.incarnation} after {node.incarnation})"
+    after = _restart(node, said, observed_ms)
+    if _checked_in_this_boot(node, facts, said):
+        after = replace(after, stage=Stage.READY)
+    else:
+        words += _to_come(said)
+    return Admit(after, said.facts, event, Cause.RESTARTED, words, dispossessed)
 
 
 def _told(node: Node) -> NodeEvent:
@@ -113,6 +118,13 @@ def _fresh(said: Announcement, observed_ms: int) -> Node:
         stage=Stage.ANNOUNCED if said.facts.prechecks else Stage.READY,
         cards=len(said.facts.cards),
     )
+
+
+def _checked_in_this_boot(node: Node, facts: NodeFacts | None, said: Announcement) -> bool:
+    """Whether the node was at work already since the machine booted; then a new agent is no new beginning."""
+    boot = said.facts.boot_id
+    same = facts is not None and boot is not None and facts.boot_id == boot
+    return same and node.stage is Stage.READY and node.phase is not NodePhase.LOST
 
 
 def _to_come(said: Announcement) -> str:

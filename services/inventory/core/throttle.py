@@ -14,6 +14,7 @@ from services.inventory.core.model import (
     Move,
     Node,
     OpenFaultBreaker,
+    Stage,
 )
 from services.inventory.core.phases import acting, retell, with_faults
 
@@ -31,6 +32,9 @@ def throttle(
     for before, move in moves:
         if not _worse(before, move.node):
             yield move
+            continue
+        if before.stage is Stage.ANNOUNCED:  # it is not in the pool yet, so nothing leaves it
+            yield replace(move, node=replace(move.node, acted_ms=before.acted_ms))
             continue
         counted = before.acted_ms is not None and before.acted_ms > since_ms
         lately += not counted

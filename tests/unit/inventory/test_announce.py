@@ -15,6 +15,7 @@ from services.inventory.core.model import (
     Node,
     NodeEvent,
     Refuse,
+    Stage,
 )
 from tests.unit.inventory.builders import announcement, facts, incarnation, node
 
@@ -110,3 +111,23 @@ def test_index_named_twice_is_refused() -> None:
     cards = [card.model_copy(update={"index": 4}) for card in facts("a", "GPU-1", "GPU-2").cards]
     said = facts("a").model_copy(update={"cards": cards})
     assert "2 cards with index 4" in refused(decide(announcement(said)))
+
+
+@pytest.mark.parametrize(
+    ("boot", "phase", "stage"),
+    [
+        ("boot-1", NodePhase.READY, Stage.READY),
+        ("boot-2", NodePhase.READY, Stage.ANNOUNCED),
+        (None, NodePhase.READY, Stage.ANNOUNCED),
+        ("boot-1", NodePhase.LOST, Stage.ANNOUNCED),
+    ],
+)
+def test_a_new_agent_owes_its_checks_unless_the_node_was_at_work_in_this_boot(
+    boot: str | None, phase: NodePhase, stage: Stage
+) -> None:
+    before = facts("a").model_copy(update={"prechecks": ["time_sync"], "boot_id": "boot-1"})
+    said = announcement(before.model_copy(update={"boot_id": boot}), start=2, announced_s=9, stored_s=9)
+    effect = announce(node(phase=phase), before, said, holders={}, observed_ms=9)
+    assert isinstance(effect, Admit)
+    assert effect.node.stage is stage
+    assert ("checks to come: time_sync" in effect.reason) == (stage is Stage.ANNOUNCED)

@@ -15,6 +15,7 @@ from services.inventory.core.model import (
     NodeEvent,
     OpenFaultBreaker,
     Remedy,
+    Stage,
 )
 from services.inventory.core.phases import quarantined, retell, with_faults
 from services.inventory.core.throttle import enforce, forgive, throttle
@@ -73,6 +74,13 @@ def test_an_open_breaker_holds_everything_new_and_lets_go_what_is_over() -> None
     [move] = run([(sick.node, over)], fleet=100, is_open=True)
     assert isinstance(move, Move)
     assert move.event is NodeEvent.RELEASED
+
+
+def test_a_node_that_is_not_in_the_pool_yet_does_not_count() -> None:
+    fresh = [found(name, before=replace(node(name), cards=8, stage=Stage.ANNOUNCED)) for name in "abcd"]
+    effects = run(fresh, fleet=4)
+    assert out(effects) == ["a", "b", "c", "d"]
+    assert all(isinstance(effect, Move) and effect.node.acted_ms is None for effect in effects)
 
 
 def test_what_is_held_is_set_aside_or_takes_effect() -> None:
