@@ -12,9 +12,9 @@ from tests.agent.world import World
 from tests.nvml.stub import GPU_IS_LOST, H200, Stub, build, uuid
 from tests.waiting import until
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(300)
 
-PATIENCE_S = 60.0
+PATIENCE_S = 90.0
 
 
 @pytest.fixture
@@ -37,6 +37,10 @@ async def reported(world: World, wanted: Callable[[NodeReported], object], what:
     report = await until(newest, PATIENCE_S, what)
     assert report is not None
     return report
+
+
+def verdicts(report: NodeReported) -> dict[str, str]:
+    return {check.name: str(check.verdict) for check in report.checks}
 
 
 def counts(report: NodeReported) -> dict[str, int]:
@@ -109,7 +113,8 @@ async def test_what_only_moves_is_told_when_it_is_time(world: World, stub: Stub)
     stub.change(0, utilisation=100)
     second = await reported(world, lambda report: report.counter > first.counter, "the second report")
     third = await reported(world, lambda report: report.counter > second.counter, "the third report")
-    assert min(second.window_s, third.window_s) >= 2
+    for before, after in ((first, second), (second, third)):
+        assert after.window_s >= 2 or verdicts(after) != verdicts(before), "told for nothing"
     assert third.cards[0].utilisation_pct == 100, "the mean over its own window"
 
 
