@@ -114,8 +114,7 @@ class Blocked:
 
     def _inside(self, turn: Turn) -> bool:
         """Whether the job may take cards back that others borrowed."""
-        asked = self._asked[turn.job]
-        return asked > 0 and self._scene.accounts.inside(turn.tenant, asked)
+        return self._scene.accounts.claims(turn.tenant, self._asked[turn.job])
 
     def _hopeful(self, purpose: Hashable, demand: Demand) -> bool:
         """Whether it is worth a look; looks are bounded."""

@@ -113,7 +113,7 @@ class _Planner:
         return sorted(
             turns,
             key=lambda turn: (
-                not accounts.inside(turn.tenant, self._asked[turn.job]),
+                not accounts.claims(turn.tenant, self._asked[turn.job]),
                 int(queue.rank[turn.job]),
                 self._turns.place(turn.job),
             ),
@@ -168,13 +168,13 @@ class _Planner:
         """Over a bound: own work of a lower class may leave for it; and nothing behind it may put it off."""
         scene, tenant = self._scene, turn.tenant
         wait = Wait(stays.beyond(scene.tenants.names[tenant], short))
-        if short.resource != "cards" or short.whose is not None or short.asked > short.allowed:
+        most = scene.accounts.most(tenant)
+        if short.resource != "cards" or short.asked > most:
             return wait
-        over = scene.accounts.staying(tenant) + short.asked - short.allowed
-        left = self._blocked.own(turn, over)
+        left = self._blocked.own(turn, scene.accounts.staying(tenant) + short.asked - most)
         if left is not None:
             return left
-        if tenant in self._holds or scene.policy.order is not Order.FAIR:
+        if short.whose is not None or tenant in self._holds or scene.policy.order is not Order.FAIR:
             return wait
         until = self._blocked.limit_ends(tenant, short.used + short.asked - short.allowed)
         self._holds[tenant] = _Hold(turn.job, short.asked, until)

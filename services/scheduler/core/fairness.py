@@ -78,6 +78,16 @@ class Accounts:
         """Whether the tenant would still be inside its guarantee."""
         return self.used[tenant] + asked <= self.guarantee[tenant]
 
+    def claims(self, tenant: int, asked: int) -> bool:
+        """Whether the job asks for cards, and all of them are the tenant's own."""
+        return asked > 0 and self.inside(tenant, asked)
+
+    def most(self, tenant: int) -> int:
+        """What the tenant may hold at most as long as the others of its cohort hold what they do."""
+        own, line = self.guarantee[tenant], self._lines[tenant]
+        lent = min((most - self._cohort_used[at] for at, most in self._bounds(line)), default=NEVER - self.used[tenant])
+        return min(self._limit[tenant], max(own, self.used[tenant] + lent))
+
     def left(self, tenant: int) -> int:
         """What the tenant may still take at most, never negative."""
         own = max(0, self.guarantee[tenant] - self.used[tenant])

@@ -72,7 +72,7 @@ class Turns:
         place, time = self._place[job], self._time[job]
         if self._order is Order.FAIR:
             tenant, fit = self._tenant[job], self._fit[job]
-            inside = not fit or self._accounts.inside(tenant, self._asked[job])
+            inside = not fit or self._accounts.claims(tenant, self._asked[job])
             band = INSIDE if inside else BORROWING
             return band, self._rank[job], fit, self._accounts.share(tenant), time, place
         rank = self._rank[job] if self._order is Order.PRIORITY else 0
