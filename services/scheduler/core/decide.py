@@ -173,6 +173,7 @@ class _Planner:
             return wait
         left = self._blocked.own(turn, scene.accounts.staying(tenant) + short.asked - most)
         if left is not None:
+            self._holds.setdefault(tenant, _Hold(turn.job, short.asked, scene.now_us))
             return left
         if short.whose is not None or tenant in self._holds or scene.policy.order is not Order.FAIR:
             return wait
@@ -185,7 +186,7 @@ class _Planner:
         hold, accounts, asked = self._holds.get(turn.tenant), self._scene.accounts, self._asked[turn.job]
         if hold is None or not asked or self._end(turn.job) <= hold.until_us:
             return None
-        used, limit = accounts.used[turn.tenant], accounts.limit(turn.tenant)
+        used, limit = accounts.used[turn.tenant], accounts.most(turn.tenant)
         if used + asked + hold.asked <= limit:
             return None
         tenant, first = self._scene.tenants.names[turn.tenant], self._scene.queue.job_ids[hold.job]

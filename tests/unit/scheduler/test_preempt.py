@@ -95,6 +95,13 @@ def test_room_is_kept_while_own_work_leaves_for_the_limit() -> None:
     assert kept(plan) == {"j": ["n"]}
 
 
+def test_what_own_work_leaves_of_the_limit_is_not_taken_by_the_next() -> None:
+    leaving = full("r", "n", (0, 1), stopping=True, leaving_for="j")
+    jobs = [job("j", 3, rank=0), job("next", 1, rank=1, at=1)]
+    plan = World([Node("n", H8), Node("m", H8)], jobs, [leaving], [Tenant(guarantee=4)]).decided()
+    assert why(plan) == {"j": ReasonCode.WAITING_FOR_PREEMPTION, "next": ReasonCode.RESERVED}
+
+
 def test_work_without_cards_is_not_borrowed() -> None:
     tenants = [Tenant("a", guarantee=0, limit=9), Tenant("b", guarantee=0, limit=9)]
     cpu = job("", 0, cpu_milli=64_000).demand
