@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import numpy as np
 
 from contracts.jobs import JobKind, JobSpec, Resources
-from contracts.nodes import NodePhase, NodeState
+from contracts.nodes import NodeFacts, NodePhase, NodeState
 from services.scheduler.core import quota
 from services.scheduler.core.arrays import ANYONE, CARD, NEVER, TIERS, Demand, Fleet, Ints, Queue, Running, Tenants
 from services.scheduler.core.demands import demand_of, host_memory_bytes, longest_us
@@ -187,11 +187,7 @@ class Board:
         models = tuple(sorted({card.model.casefold() for fact in facts for card in fact.cards}))
         codes = {model: code for code, model in enumerate(models)}
         zones = tuple(sorted({fact.zone for fact in facts}))
-        table = [
-            (place, card.index, codes[card.model.casefold()], card.memory_bytes)
-            for place, fact in enumerate(facts)
-            for card in sorted(fact.cards, key=lambda card: card.index)
-        ]
+        table = _cards(facts, codes)
         cards = np.array(table, dtype=np.int64).reshape(len(table), 4)
         self._node_at = {name: place for place, name in enumerate(names)}
         self._card_at = {(names[place], index): row for row, (place, index, _, _) in enumerate(table)}
@@ -290,6 +286,15 @@ class Board:
             cohort=np.full(size, -1, dtype=np.int64),
             pools=np.zeros((size, 0), dtype=np.bool_),
         )
+
+
+def _cards(facts: Sequence[NodeFacts], codes: Mapping[str, int]) -> list[tuple[int, int, int, int]]:
+    """The place of its node, index, code of its model and memory of each card."""
+    return [
+        (place, card.index, codes[card.model.casefold()], card.memory_bytes)
+        for place, fact in enumerate(facts)
+        for card in sorted(fact.cards, key=lambda card: card.index)
+    ]
 
 
 def ints(values: Sequence[int]) -> Ints:

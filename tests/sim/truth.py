@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from contracts.jobs import JobPhase
+from contracts.jobs import JobPhase, Outcome
 from contracts.nodes import NodePhase
 from services.scheduler.core.arrays import CARD
 from services.scheduler.core.model import Job, MemberRun
@@ -136,6 +136,11 @@ class Truth:
             self._finished.extend(bytes(max(number + 1, 2 * len(self._finished)) - len(self._finished)))
         self._finished[number] = 1
         assert job.outcome is not None
+        name, facts = job_name(job.spec.job_id), self.jobs[job.spec.job_id]
+        resumed = facts.preempted == 0 or facts.preempted < job.attempts
+        words = f"{name} has {job.outcome} after attempt {job.attempts} was preempted"
+        fine = resumed or job.outcome in {Outcome.SUCCEEDED, Outcome.CANCELLED}
+        self.hold("preempted work resumes", name, true=fine, words=words)
         self.ended[job.outcome.value] += 1
         self.finished += 1
 
