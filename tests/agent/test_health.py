@@ -107,6 +107,20 @@ async def test_a_driver_that_hangs_is_a_fault_of_its_cards_and_stops_nothing_els
     assert back.cards[1].temperature_c == 51
 
 
+async def test_an_agent_starts_beside_a_driver_that_hangs(world: World, stub: Stub) -> None:
+    stub.change(0, hang=1)
+    world.agent(**settings(stub, FARSIDE_DRIVER_S="0.5")).start()
+    report = await reported(world, lambda _: True, "the first report")
+    [announced] = await until(
+        lambda: [event.body for event in world.events if event.message is registry.NODES_ANNOUNCED], PATIENCE_S
+    )
+    assert announced.facts.cards == [], "neither those that cannot be asked nor declared ones in their place"
+    assert report.cards == []
+    run = world.run("true", cards=[])
+    await world.offer(run)
+    assert (await world.saw(run, "exited")).cause == "completed"
+
+
 async def test_what_only_moves_is_told_when_it_is_time(world: World, stub: Stub) -> None:
     world.agent(**settings(stub, FARSIDE_HEALTH_S="0.1", FARSIDE_REPORT_S="2")).start()
     first = await reported(world, lambda _: True, "the first report")

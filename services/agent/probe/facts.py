@@ -5,6 +5,7 @@ A card that does not even tell its UUID and memory is no part of the node; the h
 """
 
 import os
+import threading
 from collections.abc import Sequence
 
 import psutil
@@ -18,8 +19,9 @@ from services.agent.settings import AgentSettings, DeclaredCard
 
 
 def facts(settings: AgentSettings, driver: Driver) -> NodeFacts:
-    """All that is announced of this node. Declared cards stand only where NVML shows none."""
-    cards = seen_cards(driver) or declared_cards(settings.node, settings.declared_cards)
+    """All that is announced of this node. Declared cards stand only where NVML shows none, not where it hangs."""
+    seen = _seen_within(driver, settings.driver_s)
+    cards = [] if seen is None else seen or declared_cards(settings.node, settings.declared_cards)
     return NodeFacts(
         node=settings.node,
         tier=settings.tier,
@@ -59,6 +61,18 @@ def declared_cards(node: str, declared: Sequence[DeclaredCard]) -> list[Card]:
         )
         for index, card in enumerate(declared)
     ]
+
+
+def _seen_within(driver: Driver, limit_s: float) -> list[Card] | None:
+    """The cards that the driver shows; None when it has not said so in time, as when a card of it is dying."""
+    found: list[Card] = []
+    asking = threading.Thread(target=lambda: found.extend(seen_cards(driver)), name="facts", daemon=True)
+    asking.start()
+    asking.join(limit_s)
+    if not asking.is_alive():
+        return found
+    get_logger().error("cards.driver_hangs", after_s=limit_s)
+    return None
 
 
 def text(value: str | bytes) -> str:
