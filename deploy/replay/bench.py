@@ -79,10 +79,15 @@ def run(folder: Path, cards: int, costs: Costs, policies: Sequence[str], workers
     """Replay a folder of traces under some policies, as many at a time as there are workers: report and replays."""
     trace = read(folder)
     asked = order(trace, cards, costs)
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(min(workers, len(policies)), mp_context=context) as pool:
-        replays = dict(zip(policies, pool.map(replay, [asked] * len(policies), policies), strict=True))
+    replays = dict(zip(policies, _all(asked, policies, min(workers, len(policies))), strict=True))
     return report(asked, len(trace.jobs), replays), replays
+
+
+def _all(asked: Order, policies: Sequence[str], workers: int) -> list[Replay]:
+    if workers == 1:
+        return [replay(asked, policy) for policy in policies]
+    with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
+        return list(pool.map(replay, [asked] * len(policies), policies))
 
 
 def report(asked: Order, jobs: int, replays: Mapping[str, Replay]) -> dict[str, Any]:

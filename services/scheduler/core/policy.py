@@ -71,7 +71,7 @@ class Policy:
     restart_s: int = 300
     hold_share: float = 0.5
     hold_s: int = DAY_S
-    stages_card_h: tuple[float, ...] = (1, 10, 100)
+    stages_card_h: tuple[float, ...] = (30,)
     turn_s: int = HOUR_S
     over_limit: OverLimit = OverLimit.PREEMPT
 

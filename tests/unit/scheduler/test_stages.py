@@ -35,10 +35,10 @@ def left(plan: Plan) -> dict[str, tuple[str | None, PreemptWhy]]:
 
 def test_who_has_had_less_comes_first() -> None:
     world = World(ONE, (job("old", 4, rank=2), job("new", 4, rank=2, at=60)), tenants=TEN)
-    assert where(decided(world, {"old": 5.0})) == {"new": ["n1"]}
-    assert where(decided(world, {"old": 0.5})) == {"old": ["n1"]}
+    assert where(decided(world, {"old": 50.0})) == {"new": ["n1"]}
+    assert where(decided(world, {"old": 5.0})) == {"old": ["n1"]}
     assert where(world.decided()) == {"old": ["n1"]}, "what is not known counts nothing"
-    assert where(decided(world, {"old": 5.0}, Policy(stages_card_h=()))) == {"old": ["n1"]}
+    assert where(decided(world, {"old": 50.0}, Policy(stages_card_h=()))) == {"old": ["n1"]}
 
 
 def test_a_stage_never_outweighs_a_class() -> None:
@@ -49,7 +49,8 @@ def test_a_stage_never_outweighs_a_class() -> None:
 @pytest.mark.parametrize(
     ("placed_s", "preemptible", "had_h", "leaves"),
     [
-        (-HOUR_S, True, 0.0, True),  # four cards for an hour: past the first card-hour, and its turn is over
+        (-HOUR_S, True, 26.0, True),  # with four cards for an hour it is in the second stage, and its turn is over
+        (-HOUR_S, True, 25.0, False),
         (-HOUR_S + 1, True, 50.0, False),  # had much before, but its turn is not over
         (-HOUR_S, False, 50.0, False),
     ],
@@ -65,7 +66,7 @@ def test_a_later_stage_makes_room_after_its_turn(
 def test_no_job_makes_room_for_one_of_its_own_stage() -> None:
     run = Run("long", [("n1", (0, 1, 2, 3))], placed_s=-HOUR_S)
     world = World(ONE, (job("other", 4, rank=2),), (run,), tenants=TEN)
-    assert left(decided(world, {"other": 5.0})) == {}
+    assert left(decided(world, {"other": 27.0, "long": 25.0})) == {}
 
 
 def test_a_lower_class_makes_room_before_its_turn_is_over() -> None:
@@ -78,9 +79,9 @@ def test_a_later_stage_of_another_tenant_keeps_its_guarantee() -> None:
     tenants = (Tenant("acme", guarantee=2, limit=4), Tenant("beta", guarantee=4))
     run = Run("long", [("n1", (0, 1, 2, 3))], tenant="beta", placed_s=-10 * HOUR_S)
     world = World(ONE, (job("new", 4, rank=2),), (run,), tenants=tenants)
-    assert left(decided(world, {})) == {}
+    assert left(decided(world, {"long": 90.0})) == {}
     lent = world.but(tenants=(tenants[0], Tenant("beta", guarantee=0, limit=4)))
-    assert left(decided(lent, {})) == {"long": ("new", PreemptWhy.TURN)}
+    assert left(decided(lent, {"long": 90.0})) == {"long": ("new", PreemptWhy.TURN)}
 
 
 def test_stages_that_are_off_say_so() -> None:
