@@ -166,19 +166,29 @@ class _Scorer:
         return table[base + whole * (PARTS + 1) + most] + OTHERS * apart
 
     def _split(self, base: Ints, surplus: Ints, share: Ints | int, rows: Ints) -> tuple[Floats, Ints]:
-        """Steps lost when the best of a row's cards gives a share, and that card: of equals the one with least free."""
+        """Steps lost when the best of a row's cards gives a share, and that card: of equals the one with least free.
+
+        Only cards that have enough are looked at: `place` is where each stands in W x rows, `at` which row it is in.
+        """
         table, seen = self._table, self._seen
         free = seen.free[:, rows]
-        after = np.maximum(free - share, 0)
-        rest, cut = after // PART, self._rest[free // NOTCH] - self._rest[after // NOTCH]
-        fullest = np.maximum(seen.others[:, rows], rest)
         alone = table[surplus + seen.parts[:, rows]]
-        apart = alone.sum(axis=0) - alone + table[surplus + rest] - table[surplus + fullest]
-        left = table[base + seen.kept[:, rows] + fullest] + OTHERS * apart
-        steps = np.floor((seen.now[rows] - left + cut) * self._weight[rows])
-        steps[free < share] = np.inf
-        column = (steps * (2 * CARD) + free).argmin(axis=0)
-        return steps[column, np.arange(len(rows))], column
+        place = np.flatnonzero(free >= share)
+        at = place % len(rows)
+        row = rows[at]
+        cell = place // len(rows) * self._layout.rows + row
+        before = free.reshape(-1)[place]
+        after = before - (share if isinstance(share, int) else share[at])
+        rest, cut = after // PART, self._rest[before // NOTCH] - self._rest[after // NOTCH]
+        fullest = np.maximum(seen.others.reshape(-1)[cell], rest)
+        start = surplus[at]
+        apart = alone.sum(axis=0)[at] - alone.reshape(-1)[place] + table[start + rest] - table[start + fullest]
+        left = table[base[at] + seen.kept.reshape(-1)[cell] + fullest] + OTHERS * apart
+        ranked = np.full(free.shape, np.inf)
+        steps = np.floor((seen.now[row] - left + cut) * self._weight[row])
+        ranked.reshape(-1)[place] = steps * (2 * CARD) + before
+        column = ranked.argmin(axis=0)
+        return np.floor(ranked[column, np.arange(len(rows))] / (2 * CARD)), column
 
 
 class _Seen:
