@@ -162,7 +162,7 @@ class _Scorer:
     def _worth(self, base: Ints, surplus: Ints, whole: Ints, rows: Ints) -> Floats:
         """Of rows with so many whole cards, and the partly used ones that they have."""
         table, most = self._table, self._seen.most[rows]
-        apart = table[surplus + self._seen.parts[:, rows]].sum(axis=0) - table[surplus + most]
+        apart = table.take(surplus + self._seen.parts.take(rows, axis=1)).sum(axis=0) - table[surplus + most]
         return table[base + whole * (PARTS + 1) + most] + OTHERS * apart
 
     def _split(self, base: Ints, surplus: Ints, share: Ints | int, rows: Ints) -> tuple[Floats, Ints]:
@@ -171,8 +171,8 @@ class _Scorer:
         Only cards that have enough are looked at: `place` is where each stands in W x rows, `at` which row it is in.
         """
         table, seen = self._table, self._seen
-        free = seen.free[:, rows]
-        alone = table[surplus + seen.parts[:, rows]]
+        free = seen.free.take(rows, axis=1)
+        alone = table.take(surplus + seen.parts.take(rows, axis=1))
         place = np.flatnonzero(free >= share)
         at = place % len(rows)
         row = rows[at]
