@@ -143,13 +143,9 @@ class World:
         nodes = sorted(self.nodes, key=lambda node: node.name)
         models = sorted({model.casefold() for node in nodes for model in node.cards})
         pools, racks, zones = (sorted({getattr(n, key) for n in nodes} - {None}) for key in ("pool", "rack", "zone"))
-        table = ints(
-            [
-                (at, index, models.index(model.casefold()), node.card_bytes)
-                for at, node in enumerate(nodes)
-                for index, model in enumerate(node.cards)
-            ]
-        ).reshape(-1, 4)
+        each = ((at, *card) for at, node in enumerate(nodes) for card in enumerate(node.cards))
+        cards = [(at, index, models.index(model.casefold()), nodes[at].card_bytes) for at, index, model in each]
+        table = ints(cards).reshape(-1, 4)
         fleet = Fleet(
             nodes=tuple(node.name for node in nodes),
             versions=ints([1] * len(nodes)),
