@@ -1,12 +1,12 @@
 """Stages: within its class a job that has had little comes before one that has had much."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from services.scheduler.core.arrays import Plan, PreemptWhy
+from services.scheduler.core.arrays import Ints, Plan, PreemptWhy
 from services.scheduler.core.decide import decide
 from services.scheduler.core.packing import Mix
 from services.scheduler.core.policy import DEFAULT, Policy
@@ -22,11 +22,13 @@ def decided(world: World, had_h: Mapping[str, float], policy: Policy = DEFAULT) 
     """What `decide` says where it is known what jobs had before, in card-hours."""
     fleet = world.fleet()
     queue, running = world.queue(fleet), world.running(fleet)
-    queue, running = (
-        replace(part, earlier_ms=ints([int(had_h.get(name, 0) * HOUR_MS) for name in part.job_ids]))
-        for part in (queue, running)
-    )
+    queue = replace(queue, earlier_ms=_had_ms(queue.job_ids, had_h))
+    running = replace(running, earlier_ms=_had_ms(running.job_ids, had_h))
     return decide(fleet, queue, running, world.tenancy(fleet), Mix(), policy, world.now_us)
+
+
+def _had_ms(job_ids: Sequence[str], had_h: Mapping[str, float]) -> Ints:
+    return ints([int(had_h.get(job_id, 0) * HOUR_MS) for job_id in job_ids])
 
 
 def left(plan: Plan) -> dict[str, tuple[str | None, PreemptWhy]]:
