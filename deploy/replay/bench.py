@@ -44,6 +44,7 @@ class Replay:
     waits_s: tuple[float, ...]
     decisions: int
     sim_wall_s: float
+    sim_cpu_s: float
 
 
 def order(trace: Trace, cards: int, costs: Costs) -> Order:
@@ -57,14 +58,15 @@ def order(trace: Trace, cards: int, costs: Costs) -> Order:
 
 def replay(order: Order, policy: str) -> Replay:
     """Run the trace under one policy."""
-    began = time.perf_counter()
+    began, began_cpu = time.perf_counter(), time.process_time()
     asked = planner(policy, order.jobs, order.cards, order.tenants)
     simulation = Simulation(order.jobs, order.cards, order.costs, asked)
     cluster = simulation.run()
-    took = time.perf_counter() - began
+    wall_s, cpu_s = time.perf_counter() - began, time.process_time() - began_cpu
     tenants = len(order.tenants)
     course = curves(cluster, tenants)
-    return Replay(figures(cluster, tenants), course, waits(cluster), simulation.decisions, round(took, 3))
+    took = round(wall_s, 3), round(cpu_s, 3)
+    return Replay(figures(cluster, tenants), course, waits(cluster), simulation.decisions, *took)
 
 
 def waits(cluster: Cluster) -> tuple[float, ...]:
@@ -110,7 +112,7 @@ def report(asked: Order, jobs: int, replays: Mapping[str, Replay]) -> dict[str, 
 
 
 def _policy(one: Replay) -> dict[str, Any]:
-    return {**asdict(one.figures), "decisions": one.decisions, "sim_wall_s": one.sim_wall_s}
+    return {**asdict(one.figures), "decisions": one.decisions, "sim_wall_s": one.sim_wall_s, "sim_cpu_s": one.sim_cpu_s}
 
 
 def _ratios(own: Figures, other: Figures) -> dict[str, float | None]:
