@@ -53,6 +53,7 @@ class Figures:
         self._cards: dict[tuple[Demand, Tier, int], list[_Cards]] = {}
         first = np.array(room.layout.first[:-1], dtype=np.int64)
         self._slots: Ints = room.state.slots[first] if len(first) else first
+        self._budgets = bool((room.fleet.free_budget != NEVER).any())
 
     def supply(self, demand: Demand, group: int, usable: Bools | None) -> Supply:
         """What the tier and card model hold that come closest to holding the gang."""
@@ -137,6 +138,9 @@ class Figures:
         total, free = np.minimum(total, demand.members), np.minimum(free, demand.members)
         alone = demand.members == 1 and demand.level is None
         need = None if alone else need_of(self._room.layout, demand, tier)
+        bounded = np.minimum(free, state.slots[rows])
+        linked = self._linked(bounded, rows, demand)
+        limited = self._limited(linked, rows, demand.cards * cards.share)
         return Supply(
             tier=tier,
             model=cards.model,
@@ -150,7 +154,9 @@ class Figures:
             slots_free_by_cards=int(free.sum()),
             node_slots=fleet.node_slots,
             slots_bounded=int(np.minimum(total, fleet.node_slots).sum()),
-            slots_free_bounded=int(np.minimum(free, state.slots[rows]).sum()),
+            slots_free_bounded=int(bounded.sum()),
+            slots_free_by_link=int(linked.sum()),
+            slots_free_by_limits=int(limited.sum()),
             slots_free=0 if need is None else int(members(self._room.layout, state, need, rows).sum()),
             node_slots_total=len(node) * fleet.node_slots,
             node_slots_free=int(self._slots[node].sum()),
@@ -161,6 +167,18 @@ class Figures:
             budget_free=host.budget_free,
             link_mbps_free=host.link_mbps_free,
         )
+
+    def _linked(self, slots: Ints, rows: Ints, demand: Demand) -> Ints:
+        """Those of `slots` that the links bear."""
+        if not demand.link_mbps:
+            return slots
+        return np.minimum(slots, np.maximum(self._room.state.link[rows], 0) // demand.link_mbps)
+
+    def _limited(self, slots: Ints, rows: Ints, share: int) -> Ints:
+        """Those of `slots` that the assessed limits bear, where a member takes so many millionths of cards."""
+        if not share or not self._budgets:
+            return slots
+        return np.minimum(slots, np.maximum(self._room.state.budget[rows], 0) // share)
 
 
 def _bounded_sum(values: Ints) -> int:

@@ -185,14 +185,21 @@ def _scattered(demand: Demand, supply: Supply, where: str) -> Reason:
 
 def _limit_bound(demand: Demand, supply: Supply, where: str) -> Reason | None:
     """The assessed limits of remote nodes: what their power, heat or link allows besides what runs there."""
-    if demand.link_mbps and demand.members * demand.link_mbps > supply.link_mbps_free:
-        asked, free, name = demand.members * demand.link_mbps, supply.link_mbps_free, "link_mbps"
-    elif demand.cards and demand.members * demand.cards * supply.share > supply.budget_free:
-        asked, free, name = demand.members * demand.cards * supply.share, supply.budget_free, "card_millionths"
+    if supply.slots_free_by_link < demand.members:
+        each, free, name = demand.link_mbps, supply.link_mbps_free, "link_mbps"
+    elif supply.slots_free_by_limits < demand.members:
+        each, free, name = demand.cards * supply.share, supply.budget_free, "card_millionths"
     else:
         return None
-    text = f"asks {asked} {name}: the assessed limits of {where} leave {max(0, free)}"
-    return reason(ReasonCode.WAITING_FOR_NODES, text, name, asked=asked, allowed=max(0, free))
+    asked = demand.members * each
+    if asked > free:
+        text = f"asks {asked} {name}: the assessed limits of {where} leave {max(0, free)}"
+        return reason(ReasonCode.WAITING_FOR_NODES, text, name, asked=asked, allowed=max(0, free))
+    text = (
+        f"asks {demand.members} x {each} {name}: the assessed limits of {where} leave it, but not on one node beside "
+        "what else it needs"
+    )
+    return reason(ReasonCode.FRAGMENTED, text, name, asked=asked)
 
 
 def _host_bound(demand: Demand, supply: Supply, where: str) -> Reason:

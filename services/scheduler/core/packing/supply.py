@@ -10,8 +10,9 @@ class Supply:
     """Slots count members. `could` nodes would hold a member when empty; `share` is what it takes of each card.
 
     `slots_total` and `slots_free_by_cards` look at cards alone, the bounded ones also at the `node_slots` of each node.
-    `slots_free` look at everything: how many members would find a place now, on any nodes. `share_free` is what cards
-    have free together, partly used ones included (millionths).
+    `slots_free_by_link` and `slots_free_by_limits` are those that fit by cards and slots, as far as the links, and then
+    all assessed limits, of their nodes bear them. `slots_free` look at everything: how many members would find a place
+    now, on any nodes. `share_free` is what cards have free together, partly used ones included (millionths).
     """
 
     tier: Tier
@@ -27,6 +28,8 @@ class Supply:
     node_slots: int
     slots_bounded: int
     slots_free_bounded: int
+    slots_free_by_link: int
+    slots_free_by_limits: int
     slots_free: int
     node_slots_total: int
     node_slots_free: int

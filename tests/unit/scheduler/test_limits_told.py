@@ -1,0 +1,44 @@
+"""What is said when the assessed limits of remote nodes are in the way, in all or on each node."""
+
+import pytest
+
+from contracts.base import Reason, ReasonCode
+from services.scheduler.core.arrays import CARD
+from tests.unit.scheduler.scenes import Node, R, World, job
+
+
+def told(nodes: list[Node], **asked: int) -> Reason:
+    [stay] = World(nodes, [job("late", tiers=(R,), **asked)]).decided().stays
+    return stay.reason
+
+
+def test_a_link_that_is_enough_in_all_but_on_no_node_is_told_as_fragmented() -> None:
+    reason = told([Node(name, ("t4",), R, link_mbps=100) for name in "ab"], link_mbps=150)
+    assert (reason.code, reason.resource, reason.asked) == (ReasonCode.FRAGMENTED, "link_mbps", 150)
+    assert "1 x 150 link_mbps" in reason.message
+
+
+def test_cards_whose_limit_is_enough_in_all_but_on_no_node_are_told_as_fragmented() -> None:
+    reason = told([Node(name, ("t4",), R, budget=CARD // 2) for name in "ab"], link_mbps=10, cpu_milli=1000)
+    assert (reason.code, reason.resource, reason.asked) == (ReasonCode.FRAGMENTED, "card_millionths", CARD)
+
+
+@pytest.mark.parametrize(
+    ("node", "asked", "resource", "figures"),
+    [
+        (Node("a", ("t4",), R, link_mbps=100), {"link_mbps": 150}, "link_mbps", (150, 100)),
+        (Node("a", ("t4",), R, budget=CARD // 2), {}, "card_millionths", (CARD, CARD // 2)),
+        (Node("a", ("t4",), R, link_mbps=100), {"cards": 0, "link_mbps": 150}, "link_mbps", (150, 100)),
+    ],
+)
+def test_limits_that_are_short_in_all_are_told_with_what_they_leave(
+    node: Node, asked: dict[str, int], resource: str, figures: tuple[int, int]
+) -> None:
+    reason = told([node], **asked)
+    assert (reason.code, reason.resource) == (ReasonCode.WAITING_FOR_NODES, resource)
+    assert (reason.asked, reason.allowed) == figures
+
+
+def test_processors_that_are_short_are_told_beside_limits_that_are_not() -> None:
+    reason = told([Node("a", ("t4",), R, link_mbps=100, cpu_milli=8000)], link_mbps=100, cpu_milli=8000, members=2)
+    assert (reason.code, reason.resource) == (ReasonCode.WAITING_FOR_NODES, "members")
