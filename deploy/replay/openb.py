@@ -89,7 +89,7 @@ def _task(where: str, row: Row) -> Demand:
 
 def _rows(file: Path, columns: Sequence[str]) -> Iterator[tuple[str, Row]]:
     try:
-        with file.open(encoding="utf-8", newline="") as lines:
+        with file.open(encoding="utf-8-sig", newline="") as lines:
             reader = csv.DictReader(lines)
             missing = [column for column in columns if column not in (reader.fieldnames or ())]
             if missing:
@@ -100,6 +100,9 @@ def _rows(file: Path, columns: Sequence[str]) -> Iterator[tuple[str, Row]]:
                 absent = [column for column in columns if not isinstance(row.get(column), str)]
                 if absent:
                     _broken(where, absent[0], None, f"a row has {', '.join(columns)}")
+                if None in row:
+                    msg = f"{where}: the row has more fields than the first line names: mend it, or name them there"
+                    raise FileError(msg)
                 yield where, row
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         msg = f"{file} cannot be read ({error}): name a CSV file of the openb format"

@@ -42,6 +42,11 @@ def test_tasks_with_shares_models_and_without_cards(tmp_path: Path) -> None:
     assert (none.cards, many.cards, many.share) == (0, 8, CARD)
 
 
+def test_a_byte_order_mark_and_line_ends_of_windows_are_no_part_of_names(tmp_path: Path) -> None:
+    nodes = read_nodes(written(tmp_path, "\ufeff" + NODES.replace("\n", "\r\n")))
+    assert [(node.name, node.model) for node in nodes] == [("a", "g2"), ("b", "p100")]
+
+
 def test_five_columns_are_enough(tmp_path: Path) -> None:
     [task] = read_tasks(written(tmp_path, "name,cpu_milli,memory_mib,num_gpu,gpu_milli\np,1,1,1,1000\n"))
     assert task.models == ()
@@ -57,6 +62,7 @@ def test_five_columns_are_enough(tmp_path: Path) -> None:
         (NODES + "a,1,1,1,T4\n", ":5: field sn is 'a'"),
         (NODES + "d,1,1,1,\n", ":5: field model is ''"),
         (NODES + "d,1\n", ":5: field memory_mib is missing"),
+        (NODES + "d,1,1,1,T4,1\n", ":5: the row has more fields"),
         ("sn,cpu_milli,memory_mib,gpu,model\nc,1,1,0,\n", "has no node with cards"),
     ],
 )
