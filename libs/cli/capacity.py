@@ -97,11 +97,10 @@ async def _ask(stack: Path | None, reason: str | None) -> tuple[Assessment, list
 
 def written(folder: Path, found: Assessment, grades: Sequence[NodeGrade]) -> list[Path]:
     """Write both documents of a version; returns their paths."""
-    folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / f"capacity-v{found.version}.{ending}" for ending in ("md", "json")]
-    paths[0].write_text(markdown(found, grades), encoding="utf-8")
+    output.write(paths[0], markdown(found, grades))
     document = {"assessment": found.model_dump(mode="json"), "nodes": [one.model_dump(mode="json") for one in grades]}
-    paths[1].write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    output.write(paths[1], json.dumps(document, indent=2, ensure_ascii=False) + "\n")
     return paths
 
 

@@ -56,7 +56,7 @@ def expected(forecast: Forecast | None) -> str:
     if forecast is None:
         return "nothing tells"
     start = words.moment(forecast.starts_at) if forecast.starts_at is not None else "nothing tells"
-    return f"{start}: {forecast.basis}" if forecast.basis else start
+    return f"{start}: {forecast.basis.removeprefix('not known: ')}" if forecast.basis else start
 
 
 def show_leaving(leaving: Sequence[Leaving]) -> None:

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from contracts.base import NAME_PATTERN
 from contracts.fleet import DeclaredNode
-from libs.cli.errors import CliError
+from libs.cli.errors import FileError
 
 MIB = 1024 * 1024
 OPENB = ("sn", "cpu_milli", "memory_mib", "gpu", "model")
@@ -49,25 +49,25 @@ Row = tuple[str, Mapping[str, Any]]
 
 
 def read(path: Path, *, without_cards: bool = False) -> list[DeclaredNode]:
-    """The nodes of a file; without cards only where that is wanted. Raises CliError that names line and field."""
+    """The nodes of a file; without cards only where that is wanted. Raises FileError that names line and field."""
     try:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         msg = f"{path} cannot be read: {error}"
-        raise CliError(msg) from None
+        raise FileError(msg) from None
     rows = _rows(path, text)
     if not rows:
         msg = f"{path} holds no node: write at least one"
-        raise CliError(msg)
+        raise FileError(msg)
     if len(rows) > MAX_NODES:
         msg = f"{path} holds {len(rows)} nodes, the most is {MAX_NODES}: divide it"
-        raise CliError(msg)
+        raise FileError(msg)
     nodes: dict[str, tuple[str, DeclaredNode]] = {}
     for where, row in rows:
         node = _node(path, where, row)
         if node.node in nodes:
             msg = f"{path}, {where}, field node is {node.node!r}: {nodes[node.node][0]} has it already; name each once"
-            raise CliError(msg)
+            raise FileError(msg)
         _check_cards(path, where, node, without_cards=without_cards)
         nodes[node.node] = (where, node)
     return [node for _, node in nodes.values()]
@@ -83,7 +83,7 @@ def _check_cards(path: Path, where: str, node: DeclaredNode, *, without_cards: b
     if node.cards == 0 and (node.card_model is not None or not without_cards):
         remedy = "leave the model out" if without_cards else "leave the row out, or give --without-cards"
         msg = f"{path}, {where}, field cards is 0: node {node.node} has nothing to lease; {remedy}"
-        raise CliError(msg)
+        raise FileError(msg)
 
 
 def _node(path: Path, where: str, row: Mapping[str, Any]) -> DeclaredNode:
@@ -96,7 +96,7 @@ def _node(path: Path, where: str, row: Mapping[str, Any]) -> DeclaredNode:
             msg = f"{path}, {where}, field {name} is missing: state it"
         else:
             msg = f"{path}, {where}, field {name} is {first['input']!r}: {first['msg']}"
-        raise CliError(msg) from None
+        raise FileError(msg) from None
 
 
 # ---- CSV -------------------------------------------------------------------------------------------------------------
@@ -116,12 +116,12 @@ def _csv_rows(path: Path, text: str) -> list[Row]:
                 continue
             if len(cells) != len(header):
                 msg = f"{path}, {where}: {len(cells)} fields, the header names {len(header)}"
-                raise CliError(msg)
+                raise FileError(msg)
             values = dict(zip(header, (cell.strip() for cell in cells), strict=True))
             rows.append((where, _openb(path, where, values) if openb else _nested(values)))
     except csv.Error as error:
         msg = f"{path}, line {reader.line_num}: {error}"
-        raise CliError(msg) from None
+        raise FileError(msg) from None
     return rows
 
 
@@ -129,14 +129,14 @@ def _check_header(path: Path, header: Sequence[str]) -> None:
     for name in header:
         if name not in COLUMNS and name not in SEEN:
             msg = f"{path}, line 1, field {name!r} is no column: {', '.join(COLUMNS)}; or the form {','.join(OPENB)}"
-            raise CliError(msg)
+            raise FileError(msg)
         if header.count(name) > 1:
             msg = f"{path}, line 1, field {name} stands there {header.count(name)} times: name each column once"
-            raise CliError(msg)
+            raise FileError(msg)
     for name in REQUIRED:
         if name not in header:
             msg = f"{path}, line 1, field {name} is missing: every node states {', '.join(REQUIRED)}"
-            raise CliError(msg)
+            raise FileError(msg)
 
 
 def _nested(values: Mapping[str, str]) -> dict[str, Any]:
@@ -157,14 +157,14 @@ def _openb(path: Path, where: str, values: Mapping[str, str]) -> dict[str, Any]:
     for name in ("cpu_milli", "memory_mib", "gpu"):
         if re.fullmatch(r"\d+(\.0)?", values[name]) is None:
             msg = f"{path}, {where}, field {name} is {values[name]!r}: a whole number, not below zero"
-            raise CliError(msg)
+            raise FileError(msg)
     if re.fullmatch(NAME_PATTERN, values["sn"]) is None:
         msg = f"{path}, {where}, field sn is {values['sn']!r}: a node's name matches {NAME_PATTERN.strip('^$')}"
-        raise CliError(msg)
+        raise FileError(msg)
     cpu, memory, cards = (int(float(values[name])) for name in ("cpu_milli", "memory_mib", "gpu"))
     if cards > 0 and not values["model"]:
         msg = f"{path}, {where}, field model is empty: {cards} cards have a model"
-        raise CliError(msg)
+        raise FileError(msg)
     return {
         "node": values["sn"],
         "cpu_milli": cpu,
@@ -182,22 +182,22 @@ def _json_rows(path: Path, text: str) -> list[Row]:
         content: object = json.loads(text)
     except ValueError as error:
         msg = f"{path} is no JSON: {error}"
-        raise CliError(msg) from None
+        raise FileError(msg) from None
     found = cast("dict[str, object]", content).get("nodes") if isinstance(content, dict) else content
     if not isinstance(found, list):
         msg = f'{path}, field nodes is missing: write {{"nodes": [...]}}'
-        raise CliError(msg)
+        raise FileError(msg)
     rows: list[Row] = []
     for index, row in enumerate(cast("list[object]", found)):
         where = f"nodes[{index}]"
         if not isinstance(row, dict):
             msg = f"{path}, {where} is {row!r}: a node is an object"
-            raise CliError(msg)
+            raise FileError(msg)
         body = cast("dict[str, Any]", row)
         for name in body:
             if name not in DeclaredNode.model_fields and name not in SEEN:
                 msg = f"{path}, {where}, field {name!r} is none of a node: {', '.join(DeclaredNode.model_fields)}"
-                raise CliError(msg)
+                raise FileError(msg)
         rows.append((where, {name: value for name, value in body.items() if name not in SEEN}))
     return rows
 

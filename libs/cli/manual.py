@@ -4,8 +4,10 @@ import inspect
 from typing import Any
 
 import click
+from typing_extensions import override
 
 VERBATIM = "\b\n"
+WHOLE = 10_000
 
 
 def keep_layout(text: str) -> str:
@@ -24,6 +26,11 @@ class Manual(click.Command):
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.help = keep_layout(inspect.cleandoc(self.help or ""))
+
+    @override
+    def get_short_help_str(self, limit: int = WHOLE) -> str:
+        """The whole first sentence: a list of commands wraps its lines, so nothing need be cut off."""
+        return super().get_short_help_str(WHOLE)
 
 
 class ManualGroup(click.Group):

@@ -223,15 +223,24 @@ async def _send(message: Message[NodeOrder], name: str, reason: str, stack: Path
     """Send an order and wait for what inventory tells of it; what stands so already is told at once."""
     async with connected(stack) as session:
         before = await session.ask(registry.QUERY_NODE, NodeQuery(node=name))
-        if before.state is None:
-            msg = f"no agent has announced node {name}: it is declared only, and takes no work (`farside nodes import`)"
-            raise CliError(msg)
+        state = standing(before, message.name, name)
         if before.standing in _STANDS_SO.get(message.name, ()):
-            return before.state
+            return state
         since = await session.next_sequence(registry.NODES_GRADED)
         body = NodeOrder(node=name, reason=reason)
         await session.publish(message, body, key=name, subject=name, actor=ACTOR, id=new_id())
-        return await _told(session, message, name, since, before.state.version)
+        return await _told(session, message, name, since, state.version)
+
+
+def standing(found: NodeReply, order: str, name: str) -> NodeState:
+    """The node as it stands. Raises CliError where the order can have no effect."""
+    if found.state is None:
+        msg = f"no agent has announced node {name}: it is declared only, and takes no work (`farside nodes import`)"
+        raise CliError(msg)
+    if found.standing == "retired" and order in {"cordon", "drain"}:
+        msg = f"node {name} is retired, and takes no work: `farside node uncordon {name}` first if it is to come back"
+        raise CliError(msg)
+    return found.state
 
 
 async def _told(session: Session, message: Message[NodeOrder], name: str, since: int, version: int) -> NodeState:

@@ -265,7 +265,7 @@ def export(form: str, to: Path | None, stack: Path | None, *, as_json: bool) -> 
     if to is None:
         click.echo(text, nl=False)
     else:
-        to.write_text(text, encoding="utf-8")
+        output.write(to, text)
 
 
 async def _export(stack: Path | None) -> list[tuple[DeclaredNode, Mapping[str, object]]]:

@@ -2,10 +2,13 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import click
 from pydantic import BaseModel
+
+from libs.cli.errors import FileError
 
 GAP = "  "
 NOTHING = "-"
@@ -46,6 +49,16 @@ def record(pairs: Sequence[tuple[str, str]]) -> None:
     width = max((len(name) for name, _ in shown), default=0)
     for name, value in shown:
         click.echo(f"{name.ljust(width)}{GAP}{value}")
+
+
+def write(path: Path, text: str) -> None:
+    """Write a file, its folder as well where that is not there. Raises FileError where that cannot be done."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        msg = f"{path} cannot be written: {error.strerror or error}: name another place"
+        raise FileError(msg) from None
 
 
 def note(text: str) -> None:

@@ -135,6 +135,12 @@ def explained(reply: JobReply, said: ExplainReply | None) -> dict[str, object]:
     }
 
 
+def counts(job: JobState) -> str:
+    """`1 attempt, 0 lost nodes, 0 failures of its own`."""
+    lost, failed = words.count(job.losses, "lost node"), words.count(job.failures, "failure")
+    return f"{words.count(job.attempts, 'attempt')}, {lost}, {failed} of its own"
+
+
 def state_words(job: JobState) -> str:
     """`running`, or `finished: succeeded`."""
     return f"{job.state}: {job.outcome}" if job.outcome is not None else str(job.state)
@@ -151,7 +157,7 @@ def summary(job: JobState, now: datetime) -> list[tuple[str, str]]:
         ("reason", f"{reason.code}: {reason.message}" if reason is not None else ""),
         ("amounts", words.figures(reason) if reason is not None else ""),
         ("attempt", f"{attempt.number} on {where}" if attempt is not None else ""),
-        ("counts", f"{job.attempts} attempts, {job.losses} nodes lost, {job.failures} failures of its own"),
+        ("counts", counts(job)),
         ("held", "not placed again until `farside job release`" if is_held_alive(job) else ""),
         ("cancel", "asked for" if job.cancel_requested and job.outcome is None else ""),
     ]

@@ -13,7 +13,7 @@ from contracts.base import Tier
 from contracts.fleet import DeclaredLink, DeclaredNode
 from contracts.nodes import LinkKind, MonthlyCost
 from libs.cli import fleetfile
-from libs.cli.errors import CliError
+from libs.cli.errors import USAGE, CliError
 from tests.data import public_data
 
 HEAD = "sn,cpu_milli,memory_mib,gpu,model"
@@ -45,6 +45,7 @@ def read(tmp_path: Path, text: str, **options: bool) -> list[DeclaredNode]:
 def refusal(tmp_path: Path, text: str) -> str:
     with pytest.raises(CliError) as refused:
         read(tmp_path, text)
+    assert refused.value.exit_code == USAGE
     return str(refused.value).removeprefix(f"{tmp_path}/fleet")
 
 

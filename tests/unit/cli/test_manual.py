@@ -3,7 +3,7 @@
 import click
 from click.testing import CliRunner
 
-from libs.cli.manual import Manual
+from libs.cli.manual import Manual, ManualGroup
 
 
 @click.command(cls=Manual)
@@ -22,3 +22,9 @@ def test_layout() -> None:
     assert "  Examples:" in lines
     assert "    speak --loud" in lines
     assert all(len(line) <= 80 for line in lines)
+
+
+def test_a_list_of_commands_cuts_no_sentence_off() -> None:
+    group = ManualGroup("tell", commands={"speak": speak})
+    said = " ".join(CliRunner().invoke(group, ["--help"]).output.split())
+    assert f"speak {' '.join(str(speak.help).split()).partition('.')[0]}." in said

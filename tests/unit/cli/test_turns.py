@@ -74,6 +74,7 @@ def test_who_holds_what_is_short() -> None:
 def test_a_start_that_nothing_tells() -> None:
     assert explain.expected(None) == "nothing tells"
     assert explain.expected(Forecast(basis="no node could")) == "nothing tells: no node could"
+    assert explain.expected(Forecast(basis="not known: no node could")) == "nothing tells: no node could"
     assert explain.soon(Forecast(), NOW) == ""
     assert explain.soon(Forecast(starts_at=NOW - timedelta(seconds=5)), NOW) == "now"
     assert explain.soon(Forecast(starts_at=NOW + timedelta(minutes=5)), NOW) == "in 5m"
