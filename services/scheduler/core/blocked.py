@@ -144,7 +144,8 @@ class Blocked:
         """Keep the places from now on: nobody else gets them while victims save their work."""
         scene = self._scene
         starts = scene.now_us + scene.policy.grace_s * 1_000_000
-        rests = f"{victims} job{'s' if victims != 1 else ''} there leave within a grace of {scene.policy.grace_s} s"
+        leave = "1 job there leaves" if victims == 1 else f"{victims} jobs there leave"
+        rests = f"{leave} within a grace of {scene.policy.grace_s} s"
         self._keep(turn, found, scene.now_us, starts, rests)
         return Wait(stays.leaving(victims, self._asked[turn.job]), starts, rests)
 

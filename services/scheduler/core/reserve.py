@@ -10,7 +10,7 @@ from services.scheduler.core.places import Area, areas
 from services.scheduler.core.scene import Scene
 from services.scheduler.core.work import Work
 
-UNBOUNDED = "not known: what holds the room has no longest run"
+UNBOUNDED = "not known: no end by a longest run would make room enough"
 
 
 @dataclass(frozen=True)

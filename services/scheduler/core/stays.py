@@ -57,7 +57,8 @@ def blocked(first: str, asked: int) -> Reason:
 
 def leaving(victims: int, asked: int) -> Reason:
     """Victims were told to go."""
-    text = f"asks {cards(asked)} cards: {victims} job{'s' if victims != 1 else ''} told to leave for it save their work"
+    who = "1 job told to leave for it saves its" if victims == 1 else f"{victims} jobs told to leave for it save their"
+    text = f"asks {cards(asked)} cards: {who} work"
     return reason(ReasonCode.WAITING_FOR_PREEMPTION, text, "cards", asked=-(-asked // CARD))
 
 

@@ -47,7 +47,7 @@ def test_a_start_that_nobody_knows_is_called_so() -> None:
     plan = world.decided()
     assert kept(plan) == {}
     assert {(stay.starts_us, stay.basis) for stay in plan.stays} == {
-        (NEVER, "not known: what holds the room has no longest run")
+        (NEVER, "not known: no end by a longest run would make room enough")
     }
 
 
