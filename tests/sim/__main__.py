@@ -1,7 +1,7 @@
 """Run the simulator: `python -m tests.sim [--seeds 1-200] | [--nodes N --jobs M]`.
 
 Progress and stories go to standard error, and one JSON object to standard output. The exit code is 1 when an invariant
-is broken.
+is broken, and 2 when the options are wrong.
 """
 
 import argparse
@@ -20,7 +20,9 @@ EVERY = 20
 def main(arguments: list[str]) -> int:
     """The command line."""
     parser = argparse.ArgumentParser(prog="just sim", description=__doc__)
-    parser.add_argument("--seeds", default="1-200", help="small worlds with much trouble, one a seed: 7 or 1-200")
+    parser.add_argument(
+        "--seeds", default="1-200", type=span, help="small worlds with much trouble, one a seed: 7 or 1-200"
+    )
     parser.add_argument("--nodes", type=int, default=0, help="one large world of so many nodes instead")
     parser.add_argument("--jobs", type=int, default=100_000, help="jobs of the large world")
     parser.add_argument("--seed", type=int, default=1, help="seed of the large world")
@@ -30,7 +32,7 @@ def main(arguments: list[str]) -> int:
         size = Size(options.nodes, options.jobs, options.seed, options.load)
         found = LargeRun(size, _progress).run()
     else:
-        found = _seeds(*_range(options.seeds))
+        found = _seeds(*options.seeds)
     sys.stdout.write(json.dumps(found, indent=2) + "\n")
     return 0 if found["broken"] == [] else 1
 
@@ -40,12 +42,17 @@ def _progress(words: str) -> None:
     sys.stderr.flush()
 
 
-def _range(said: str) -> tuple[int, int]:
-    first, _, last = said.partition("-")
-    if not first.isdecimal() or not (last or first).isdecimal():
-        msg = f"--seeds is {said!r}: give one seed (7) or a range (1-200)"
-        raise SystemExit(msg)
-    return int(first), int(last or first)
+def span(said: str) -> tuple[int, int]:
+    """`7` or `1-200` as the first seed and the last; none at all would hold for want of a world."""
+    first, dash, last = said.partition("-")
+    if not first.isdecimal() or not (last if dash else first).isdecimal():
+        msg = f"{said!r} is no seed and no range: give one seed (7) or a range (1-200)"
+        raise argparse.ArgumentTypeError(msg)
+    found = int(first), int(last or first)
+    if found[0] > found[1]:
+        msg = f"{said!r} has no seed: ranges go upwards ({found[1]}-{found[0]})"
+        raise argparse.ArgumentTypeError(msg)
+    return found
 
 
 def _seeds(first: int, last: int) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.sim.__main__ import main, span
 from tests.sim.faults import CALM, Rates
 from tests.sim.shrink import STORM_MS, run, shrink
 from tests.sim.workload import small
@@ -70,3 +71,15 @@ def test_in_peace_the_ledger_is_what_was_measured() -> None:
         ]
         cards = sum(held.cards * held.share_milli for held in runs) / 1000
         assert 0 <= world.books.charged_ms(job, attempt) - told_ms <= 100 * cards
+
+
+def test_seeds_are_one_or_a_range() -> None:
+    assert (span("7"), span("1-200")) == ((7, 7), (1, 200))
+
+
+@pytest.mark.parametrize("said", ["", "x", "5-", "-5", "5-1"])
+def test_no_seed_is_no_proof(said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as refused:
+        main(["--seeds", said])
+    assert refused.value.code == 2
+    assert f"{said!r}" in capsys.readouterr().err
