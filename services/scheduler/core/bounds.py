@@ -1,7 +1,8 @@
 """Work that its tenant's bounds no longer cover: a limit that was lowered, a pool that was divided anew.
 
 What is preemptible is stopped with its grace, the fewest attempts and of these the cheapest, until the tenant is at its
-limit; the rest runs to its end, and nothing new starts before. No balance is ever below zero.
+limit; the rest runs to its end, and nothing new starts before. No balance is ever below zero. Work of a tenant whose
+file is gone runs on, as of one that is suspended: a file that is written anew may be away for a moment.
 """
 
 from collections.abc import Sequence
@@ -27,7 +28,7 @@ def uncovered(scene: Scene, work: Work) -> list[Uncovered]:
     """What is stopped for nobody's sake."""
     if scene.policy.over_limit is OverLimit.DRAIN or not scene.policy.preempt:
         return []
-    free = work.running.preemptible & ~work.leaving & ~work.shielded
+    free = work.running.preemptible & ~work.leaving & ~work.shielded & scene.tenants.known[work.running.tenant]
     drained: list[int] = np.flatnonzero(free & _outside(scene, work)).tolist()
     free[drained] = False
     gone = np.zeros(len(scene.tenants.names), dtype=np.int64)

@@ -162,6 +162,14 @@ def test_a_lowered_limit_stops_the_fewest_and_cheapest_and_never_goes_below_zero
     assert (victims(firm), why(firm)) == ({}, {"j": ReasonCode.WAITING_FOR_QUOTA})
 
 
+def test_work_of_a_tenant_whose_file_is_gone_runs_on() -> None:
+    runs = [full("outside", "p", (0,)), full("above", "n", (0,))]
+    gone = World([Node("n", H8), Node("p", H8, pool="p")], [job("j")], runs, [Tenant(guarantee=0, known=False)])
+    plan = gone.decided()
+    assert (victims(plan), why(plan)) == ({}, {"j": ReasonCode.UNKNOWN_TENANT})
+    assert victims(gone.but(tenants=[Tenant(guarantee=0)]).decided()) == {"outside": "drain", "above": "quota"}
+
+
 def test_pools_divided_anew_stop_what_lies_outside() -> None:
     nodes = [Node("a", H8[:1], pool="p"), Node("b", H8[:1])]
     runs = [full("in", "b", (0,)), full("out", "a", (0,))]
