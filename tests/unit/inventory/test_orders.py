@@ -47,6 +47,9 @@ def test_an_order_closes_a_node_until_it_is_uncordoned(name: str, phase: NodePha
         (Standing.DRAINING, "drain"),
         (Standing.RETIRING, "retire"),
         (Standing.RETIRED, "retire"),
+        (Standing.DRAINING, "cordon"),
+        (Standing.RETIRING, "cordon"),
+        (Standing.RETIRING, "drain"),
     ],
 )
 def test_an_order_that_changes_nothing_tells_nothing(standing: Standing, name: str) -> None:
