@@ -2,7 +2,7 @@
 
 import multiprocessing
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -23,6 +23,9 @@ HEADERS = (
     *("USED", "MAKESPAN", "JAIN", "JAIN(SLOWDOWN)", "PREEMPTIONS", "LOST", "SIM"),
 )
 HOUR_S, DAY_S = 3600, 86_400
+STEP_PCT = 10
+
+Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -56,17 +59,33 @@ def order(trace: Trace, cards: int, costs: Costs) -> Order:
     return Order(jobs, trace.tenants, cards, costs)
 
 
-def replay(order: Order, policy: str) -> Replay:
-    """Run the trace under one policy."""
+def replay(order: Order, policy: str, say: Say | None = None) -> Replay:
+    """Run the trace under one policy; `say` is told at each tenth of the jobs."""
     began, began_cpu = time.perf_counter(), time.process_time()
     asked = planner(policy, order.jobs, order.cards, order.tenants)
-    simulation = Simulation(order.jobs, order.cards, order.costs, asked)
+    simulation = Simulation(order.jobs, order.cards, order.costs, asked, on_end=tenths(policy, len(order.jobs), say))
     cluster = simulation.run()
     wall_s, cpu_s = time.perf_counter() - began, time.process_time() - began_cpu
     tenants = len(order.tenants)
     course = curves(cluster, tenants)
     took = round(wall_s, 3), round(cpu_s, 3)
     return Replay(figures(cluster, tenants), course, waits(cluster), simulation.decisions, *took)
+
+
+def tenths(policy: str, jobs: int, say: Say | None) -> Callable[[int], None] | None:
+    """What says after each tenth of the jobs how many have ended."""
+    if say is None:
+        return None
+    told = 0
+
+    def left(count: int) -> None:
+        nonlocal told
+        ended_pct = (jobs - count) * 100 // jobs
+        if ended_pct >= told + STEP_PCT:
+            told = ended_pct - ended_pct % STEP_PCT
+            say(f"{policy:<10} {told:3} % of {jobs:,} jobs have ended")
+
+    return left
 
 
 def waits(cluster: Cluster) -> tuple[float, ...]:
@@ -77,19 +96,21 @@ def waits(cluster: Cluster) -> tuple[float, ...]:
     )
 
 
-def run(folder: Path, cards: int, costs: Costs, policies: Sequence[str], workers: int) -> tuple[Any, dict[str, Replay]]:
+def run(
+    folder: Path, cards: int, costs: Costs, policies: Sequence[str], workers: int, say: Say
+) -> tuple[Any, dict[str, Replay]]:
     """Replay a folder of traces under some policies, as many at a time as there are workers: report and replays."""
     trace = read(folder)
     asked = order(trace, cards, costs)
-    replays = dict(zip(policies, _all(asked, policies, min(workers, len(policies))), strict=True))
+    replays = dict(zip(policies, _all(asked, policies, min(workers, len(policies)), say), strict=True))
     return report(asked, len(trace.jobs), replays), replays
 
 
-def _all(asked: Order, policies: Sequence[str], workers: int) -> list[Replay]:
+def _all(asked: Order, policies: Sequence[str], workers: int, say: Say) -> list[Replay]:
     if workers == 1:
-        return [replay(asked, policy) for policy in policies]
+        return [replay(asked, policy, say) for policy in policies]
     with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
-        return list(pool.map(replay, [asked] * len(policies), policies))
+        return list(pool.map(replay, [asked] * len(policies), policies, [say] * len(policies)))
 
 
 def report(asked: Order, jobs: int, replays: Mapping[str, Replay]) -> dict[str, Any]:

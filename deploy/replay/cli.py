@@ -9,7 +9,7 @@ from deploy.replay import bench as replays
 from deploy.replay import openb_bench
 from deploy.replay.cluster import Costs
 from deploy.replay.philly import SECOND_US
-from libs.cli import output
+from libs.cli import output, words
 from libs.cli import picture as picture_file
 from libs.cli.manual import ManualGroup
 
@@ -30,6 +30,11 @@ def _seeds(_context: click.Context, _parameter: click.Parameter, text: str) -> t
             raise click.BadParameter(msg)
         seeds.extend(span)
     return tuple(dict.fromkeys(seeds))
+
+
+def progress(line: str) -> None:
+    """Say how far a replay has come; also from a process of its own."""
+    click.echo(line, err=True)
 
 
 @click.group(cls=ManualGroup)
@@ -80,7 +85,7 @@ def philly(
 
     Waits are all time without cards, completion is from arrival to end. Used is the computing that was kept, of all
     cards over the makespan. Jain's index is over what tenants received of their max-min share while they wanted any,
-    and beside it over their mean slowdowns.
+    and beside it over their mean slowdowns. Progress goes to standard error.
 
     Example:
       farside bench philly --traces ../shared/data/philly --cards 128 --plot philly.png
@@ -88,7 +93,7 @@ def philly(
     """
     costs = Costs(checkpoint_s * SECOND_US, grace_s * SECOND_US, restart_s * SECOND_US)
     chosen = tuple(dict.fromkeys(policies)) or replays.POLICIES
-    report, done = replays.run(traces, cards, costs, chosen, workers)
+    report, done = replays.run(traces, cards, costs, chosen, workers, progress)
     if plot is not None:
         from deploy.replay.picture import draw  # noqa: PLC0415 - matplotlib takes long to load and is seldom wanted
 
@@ -98,7 +103,7 @@ def philly(
         return
     output.table(replays.HEADERS, replays.rows(done), empty="no policy was asked for")
     if report["refused_as_too_large"]:
-        output.note(f"{report['refused_as_too_large']} jobs are larger than the cluster and were left out")
+        output.note(f"{words.count(report['refused_as_too_large'], 'job')} larger than the cluster left out")
 
 
 @bench.command(short_help="Fill a fleet with an openb trace and see what is left unallocated.")
@@ -137,7 +142,7 @@ def openb(
 
     """
     chosen = tuple(dict.fromkeys(policies)) or openb_bench.POLICIES
-    done = openb_bench.runs((nodes, pods), seeds, chosen, workers, lambda line: click.echo(line, err=True))
+    done = openb_bench.runs((nodes, pods), seeds, chosen, workers, progress)
     if plot is not None:
         from deploy.replay.openb_picture import draw  # noqa: PLC0415 - as above
 

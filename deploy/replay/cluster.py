@@ -10,7 +10,7 @@ computed since is lost. An attempt that would end within its grace does so.
 """
 
 import heapq
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -151,10 +151,19 @@ def fits(job: Job, cards: int) -> bool:
 class Simulation:
     """The loop over events. `run` ends when every job has ended; a job that can never fit must not be given to it."""
 
-    def __init__(self, jobs: Sequence[Job], cards: int, costs: Costs, planner: Planner) -> None:
+    def __init__(
+        self,
+        jobs: Sequence[Job],
+        cards: int,
+        costs: Costs,
+        planner: Planner,
+        on_end: Callable[[int], None] | None = None,
+    ) -> None:
+        """`on_end` is told at each job's end how many are left."""
         lives = [Life() for _ in jobs]
         self.cluster = Cluster(jobs, costs, card_nodes(cards), np.ones(cards, np.bool_), lives)
         self.planner = planner
+        self.on_end = on_end
         self.events: list[tuple[int, int, int]] = [(job.arrival_us, ARRIVES, i) for i, job in enumerate(jobs)]
         heapq.heapify(self.events)
         self.left = len(jobs)
@@ -198,6 +207,8 @@ class Simulation:
         life.done_us, life.ended_us = job.duration_us, now_us
         self.cluster.changed_us = now_us
         self.left -= 1
+        if self.on_end is not None:
+            self.on_end(self.left)
         self._note(now_us, attempt.job, -job.cards, -job.cards)
 
     def _decide(self, now_us: int) -> None:

@@ -10,6 +10,7 @@ from click.testing import CliRunner
 
 from deploy.replay import bench
 from deploy.replay.bench import HEADERS, POLICIES, Order, replay
+from deploy.replay.cli import progress
 from deploy.replay.cluster import Costs, Simulation
 from deploy.replay.philly import SECOND_US, Job, read
 from deploy.replay.plans import planner
@@ -92,6 +93,12 @@ def test_no_job_is_lost_and_no_work_is_made_or_lost_unseen(policy: str) -> None:
     assert all(before < after for before, after in pairwise(its.course.at_us))
 
 
+def test_each_tenth_of_the_jobs_is_told() -> None:
+    said: list[str] = []
+    replay(order(sorted(many(25), key=lambda one: one.arrival_us), 16), "fifo", said.append)
+    assert said == [f"fifo       {tenth * 10:3} % of 25 jobs have ended" for tenth in range(1, 11)]
+
+
 def test_the_same_trace_gives_the_same_figures() -> None:
     asked = order(sorted(many(80), key=lambda one: one.arrival_us), 16)
     first, second = replay(asked, "farside"), replay(asked, "farside")
@@ -134,7 +141,8 @@ def test_the_command_prints_a_table_and_draws(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     assert result.stdout.splitlines()[0].split("  ")[0] == HEADERS[0]
     assert result.stdout.splitlines()[1].startswith("farside")
-    assert "1 jobs are larger than the cluster" in result.stderr
+    assert "1 job larger than the cluster left out" in result.stderr
+    assert "farside    100 % of" in result.stderr
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
@@ -154,7 +162,7 @@ def test_the_command_names_what_is_wrong(tmp_path: Path, rows: list[str], cards:
 
 def test_policies_run_side_by_side_as_one_after_the_other(tmp_path: Path) -> None:
     there = folder(tmp_path, {"a": [row(cards="8"), row(cards="8")]})
-    both = [bench.run(there, 8, COSTS, ("farside", "fifo"), workers)[1] for workers in (1, 2)]
+    both = [bench.run(there, 8, COSTS, ("farside", "fifo"), workers, progress)[1] for workers in (1, 2)]
     for policy in ("farside", "fifo"):
         assert both[0][policy].figures == both[1][policy].figures
 
