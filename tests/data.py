@@ -8,8 +8,8 @@ import pytest
 ROOT = Path(__file__).parents[1]
 VARIABLE = "FARSIDE_DATA"
 ORIGINALS = {
-    "openb": "github.com/alibaba/clusterdata, cluster-trace-gpu-v2023",
-    "philly": "github.com/msr-fiddle/philly-traces",
+    "openb": "github.com/hkust-adsl/kubernetes-scheduler-simulator, data/csv",
+    "philly": "github.com/stanford-futuredata/gavel, scheduler/traces/msr/seed=0",
     "parallelism": "Korthikanti et al. 2022 (table 5), github.com/NVIDIA/Megatron-LM, github.com/cli99/llm-analysis",
     "gpu": "NVIDIA's XID catalogue and GPU memory error management guide",
 }
