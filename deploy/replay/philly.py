@@ -55,6 +55,9 @@ def read(folder: Path) -> Trace:
         raise FileError(msg)
     rates = read_rates(folder / RATES_FILE)
     jobs = [job for tenant, file in enumerate(files) for job in _jobs(file, tenant, rates)]
+    if not jobs:
+        msg = f"--traces {folder}: no file that ends in .trace holds a job: name the folder with the traces themselves"
+        raise FileError(msg)
     return Trace(tuple(file.stem for file in files), tuple(sorted(jobs, key=lambda job: job.arrival_us)))
 
 

@@ -64,6 +64,12 @@ def test_bytes_that_are_no_text_are_a_broken_row(tmp_path: Path) -> None:
         read(tmp_path)
 
 
+def test_traces_without_a_job_say_so(tmp_path: Path) -> None:
+    folder(tmp_path, {"vc": [], "wd": []})
+    with pytest.raises(FileError, match="holds a job"):
+        read(tmp_path)
+
+
 def test_a_folder_without_traces_says_so(tmp_path: Path) -> None:
     with pytest.raises(FileError, match=r"no file that ends in \.trace"):
         read(tmp_path)
