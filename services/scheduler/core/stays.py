@@ -121,15 +121,29 @@ def _no_nodes(demand: Demand, supply: Supply) -> Reason:
 
 
 def _too_large(demand: Demand, supply: Supply, where: str) -> Reason:
-    each = "its processors and memory"
-    if demand.cards:
-        each = f"{cards(supply.share)} of a card" if _fraction(demand) else f"{demand.cards} {_kind(demand)}"
     text = (
-        f"asks {demand.members} members with {each}: the {supply.nodes_ready} ready {where} could hold "
+        f"asks {demand.members} members with {_each(demand)}: the {supply.nodes_ready} ready {where} could hold "
         f"{supply.slots_total} even when empty"
     )
     amounts = {"used": 0, "asked": demand.members, "allowed": supply.slots_total}
     return reason(ReasonCode.WAITING_FOR_NODES, text, "members", **amounts)
+
+
+def _each(demand: Demand) -> str:
+    """What one member asks of a node, as it was asked: it may be that no node has it."""
+    parts: list[str] = []
+    if demand.cards:
+        part = f"a share of {_part(demand)} on" if _fraction(demand) else f"{demand.cards}"
+        parts.append(f"{part} {_kind(demand)}")
+    if demand.cpu_milli:
+        parts.append(f"{demand.cpu_milli} cpu_milli")
+    if demand.memory_bytes:
+        parts.append(f"{demand.memory_bytes} bytes of memory")
+    return ", ".join(parts) or "a slot"
+
+
+def _part(demand: Demand) -> str:
+    return f"{demand.share_memory_bytes} bytes" if demand.share_memory_bytes else cards(demand.share)
 
 
 def _too_many(demand: Demand, supply: Supply, where: str) -> Reason:
