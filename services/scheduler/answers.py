@@ -27,8 +27,8 @@ from services.scheduler import holdings, quotas, reads, store
 from services.scheduler.core.model import Job
 from services.scheduler.desk import Board, BusyError, Desk
 from services.scheduler.effects import members_of
-from services.scheduler.explain import constraint_of, short_of, story
-from services.scheduler.memory.rows import JobRow, moment, row_of
+from services.scheduler.explain import constraint_of, foretold, short_of, story
+from services.scheduler.memory.rows import JobRow, row_of
 from services.scheduler.submissions import Submissions
 
 PgTx = Tx[Connection]
@@ -114,7 +114,7 @@ class Answers:
         del tx
         board, after = self._board(), _position(call.body.cursor)
         waiting = (
-            _queued(row, number, board)
+            _queued(row, number, board, foretold(self.desk, board, row, board.stays[job_id], board.as_of))
             for job_id, number in board.positions.items()
             if number > after and (row := self.desk.snapshot.line.jobs.get(job_id)) is not None
             if call.key in {NO_KEY, row.tenant}
@@ -149,11 +149,7 @@ def _explained(job: Job, board: Board, *, waits: bool, now: datetime) -> Explain
     )
 
 
-def _queued(row: JobRow, number: int, board: Board) -> QueuedJob:
-    stay, kept = board.stays[row.job_id], board.reservations.get(row.job_id)
-    forecast = Forecast(starts_at=moment(stay.starts_us), basis=stay.basis)
-    if kept is not None:
-        forecast = Forecast(starts_at=moment(kept.starts_us), basis=kept.basis, nodes=list(kept.nodes))
+def _queued(row: JobRow, number: int, board: Board, forecast: Forecast) -> QueuedJob:
     return QueuedJob(
         position=number,
         job_id=row.job_id,
@@ -164,7 +160,7 @@ def _queued(row: JobRow, number: int, board: Board) -> QueuedJob:
         state=row.phase,
         members=row.demand.members,
         cards=row.demand.cards,
-        reason=stay.reason,
+        reason=board.stays[row.job_id].reason,
         forecast=forecast,
         submitted_at=row.submitted_at,
     )

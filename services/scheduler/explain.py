@@ -69,7 +69,7 @@ async def story(desk: Desk, board: Board | None, job: JobRow, key: str, now: dat
     if job.not_before is not None and job.not_before > now:
         forecast = Forecast(starts_at=job.not_before, basis="it rests after the end of its last attempt")
         return Story(reason, Constraint.REST, None, forecast, [])
-    forecast = _forecast(desk, board, job, stay, now)
+    forecast = foretold(desk, board, job, stay, now)
     if forecast.starts_at is None and reason.code in HELD_BY_OTHERS:
         found = await desk.earliest(job)
         forecast = forecast if found is None else Forecast(starts_at=found[0], basis=found[1])
@@ -92,7 +92,8 @@ def short_of(reason: Reason) -> int | None:
     return max(0, (reason.used or 0) + reason.asked - reason.allowed) or None
 
 
-def _forecast(desk: Desk, board: Board | None, job: JobRow, stay: Stay | None, now: datetime) -> Forecast:
+def foretold(desk: Desk, board: Board | None, job: JobRow, stay: Stay | None, now: datetime) -> Forecast:
+    """The start that the last plan expects, or that of the job's window."""
     kept = None if board is None else board.reservations.get(job.job_id)
     if kept is not None:
         return Forecast(starts_at=moment(kept.starts_us), basis=kept.basis, nodes=list(kept.nodes))

@@ -215,6 +215,8 @@ async def test_work_starts_when_its_window_opens(stage: Stage) -> None:
     assert why.forecast is not None
     assert why.forecast.starts_at is not None
     assert (why.forecast.starts_at.hour, why.forecast.starts_at.minute) == (1, 0)
+    [queued] = (await queue(stage)).jobs
+    assert queued.forecast == why.forecast
     stage.rules(version=2, windows={"nights": [{"from": "00:00", "to": "24:00"}]})
     await stage.told(job, "placed")
 

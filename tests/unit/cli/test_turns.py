@@ -9,10 +9,10 @@ import pytest
 from click.testing import CliRunner
 
 from contracts.base import Priority, Reason, ReasonCode, Tier
-from contracts.jobs import AttemptState, JobPhase, JobReprioritize, JobSpec, JobState, Member, Outcome
+from contracts.jobs import AttemptState, JobPhase, JobReprioritize, JobSpec, JobState, Member, Outcome, Resources
 from contracts.queue import DryRunReply, ExplainReply, Forecast, Leaving, QueuePage, QuotaPage, Verdict
 from contracts.requests import JobReply
-from libs.cli import dryrun, explain, main, orders, queue, quota, why, words
+from libs.cli import dryrun, explain, jobs, main, orders, queue, quota, why, words
 from libs.cli.errors import USAGE
 
 ROOT = Path(__file__).parents[3]
@@ -174,6 +174,20 @@ def test_amounts_of_cards() -> None:
         "0 cards",
         "1 cpu milli",
     )
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"cards": 2, "accelerator": "H200"}, "2 cards of H200"),
+        ({"cards": 1, "accelerators": ["A100", "H200"]}, "1 card of A100 or H200"),
+        ({"cards": 1, "share_milli": 500}, "0.5 cards"),
+        ({"cards": 1, "share_memory_bytes": 10 * 2**30}, "10.0 GiB of a card"),
+        ({}, "0 cards"),
+    ],
+)
+def test_what_a_member_asks_for(asked: dict[str, object], said: str) -> None:
+    assert jobs.card_words(Resources.model_validate(asked)) == said
 
 
 def test_what_a_hold_means() -> None:
