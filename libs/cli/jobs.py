@@ -137,9 +137,9 @@ def card_words(asked: Resources) -> str:
 def _asked_for(state: JobState) -> list[tuple[str, str]]:
     spec, attempt = state.spec, state.attempt
     policy, topology = spec.checkpoint, spec.topology
-    near = (
-        "" if topology is None else f"within one {topology.level}, {'required' if topology.required else 'preferred'}"
-    )
+    near = ""
+    if topology is not None and topology.level is not None:
+        near = f"within one {topology.level}, {'required' if topology.required else 'preferred'}"
     return [
         ("kind", f"{spec.kind}, priority {spec.effective_priority}"),
         ("command", " ".join(spec.command)),
