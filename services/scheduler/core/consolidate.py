@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 from services.scheduler.core.arrays import NEVER, Bools, Demand
 from services.scheduler.core.packing import Found
-from services.scheduler.core.policy import MAX_STAGES
 from services.scheduler.core.preempt import Victims, find_victims
 from services.scheduler.core.scene import Scene
 from services.scheduler.core.work import Work
@@ -36,8 +35,7 @@ def find_moves(
 ) -> Moves | None:
     """Moves that cost less than the gang loses in `wait_us` (`NEVER`: it would wait without an end)."""
     running, policy = work.running, scene.policy
-    not_above = running.rank // MAX_STAGES >= rank // MAX_STAGES
-    eligible = running.preemptible & not_above & ~work.leaving & ~work.shielded
+    eligible = running.preemptible & (running.rank >= rank) & ~work.leaving & ~work.shielded
     victims = find_victims(scene, work, demand, allowed, Movable(eligible, policy.max_moves))
     if victims is None or not _pays(scene, work, demand, victims, wait_us):
         return None
