@@ -59,13 +59,18 @@ def release(name: str, tenant: str, stack: Path | None, *, as_json: bool) -> Non
       farside job release digits-train
 
     """
-    change = Change(registry.JOBS_RELEASE, lambda job_id: JobRelease(job_id=job_id), lambda job: not is_held(job))
+    change = Change(registry.JOBS_RELEASE, lambda job_id: JobRelease(job_id=job_id), is_released)
     run(ask_for(change, name, tenant, stack, as_json=as_json))
 
 
 def is_held(job: JobState) -> bool:
     """Whether the job is kept from being placed, or over, so that nothing is left to hold."""
     return job.held or job.state in {JobPhase.HELD, JobPhase.FINISHED}
+
+
+def is_released(job: JobState) -> bool:
+    """Whether nothing keeps the job from being placed any more, or it is over, so that nothing is left to release."""
+    return job.state is JobPhase.FINISHED or not is_held(job)
 
 
 def held_words(job: JobState) -> str:

@@ -227,3 +227,18 @@ def test_a_new_class_answers_itself() -> None:
     spec = job().spec.model_copy(update={"priority": Priority.BATCH})
     order = JobReprioritize(job_id=job().job_id, priority=Priority.BATCH)
     assert orders.answers_order(job(version=5, spec=spec), order, 4)
+
+
+@pytest.mark.parametrize(
+    ("changes", "held", "released"),
+    [
+        ({"held": True}, True, False),
+        ({"state": JobPhase.HELD, "held": True}, True, False),
+        ({}, False, True),
+        ({"state": JobPhase.FINISHED, "outcome": Outcome.SUCCEEDED}, True, True),
+    ],
+)
+def test_neither_a_hold_nor_a_release_of_a_job_that_is_over_is_waited_for(
+    changes: dict[str, object], *, held: bool, released: bool
+) -> None:
+    assert (orders.is_held(job(**changes)), orders.is_released(job(**changes))) == (held, released)
