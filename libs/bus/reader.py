@@ -1,26 +1,26 @@
 """Reading a stream in order without a durable: for watching, for catching up, for tools.
 
 An ephemeral consumer in the server's memory feeds a reader; when it is lost (restart, cut link, gap) the reader makes a
-new one that starts behind the last message seen. A stream that was made anew is read from its beginning.
+new one that starts behind the last message seen. A stream that was made anew, or that may have gone back, is read from
+its beginning.
 """
 
 import asyncio
 import contextlib
 from collections import deque
 from collections.abc import AsyncGenerator, Sequence
-from datetime import datetime
 from typing import Any, Literal
 
 from nats.aio.client import Client as NatsClient
 from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 from nats.js import JetStreamContext
-from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
+from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy, StreamInfo
 from nats.js.errors import BadRequestError
 
 from contracts.registry import Message
 from libs.bus.codec import decode
-from libs.bus.connection import add_consumer
+from libs.bus.connection import add_consumer, server_of
 from libs.bus.errors import BusError
 from libs.bus.events import Event, Invalid
 from libs.bus.pull import Puller, PullTarget
@@ -66,7 +66,7 @@ class Reader:
         self._subjects = [message.subject(key) for message in messages for key in keys]
         self._since: Since = since
         self._last = 0
-        self._created: datetime | None = None
+        self._life: str | None = None
         self._consumer: str | None = None
 
     async def events(self) -> AsyncGenerator[Event[Any], None]:
@@ -137,11 +137,11 @@ class Reader:
     async def _begin(self, queue: asyncio.Queue[Msg]) -> tuple[Puller, int]:
         """Make a consumer that goes on where the last one stopped; also how many messages wait for it."""
         info = await self._js.stream_info(self._stream.name)
-        created: Any = info.created
-        if self._created is not None and created != self._created:
+        life = self._life_of(info)
+        if self._life is not None and life != self._life:
             get_logger().warning("bus.stream_renewed", stream=self._stream.name)
             self._last, self._since = 0, "all"
-        self._created = created
+        self._life = life
         if self._since == "new" and self._last == 0:
             self._last = info.state.last_seq
         consumer = await add_consumer(self._js, self._stream.name, self._config())
@@ -149,6 +149,15 @@ class Reader:
         inbox = self._connection.new_inbox()
         target = PullTarget(self._api, self._stream.name, consumer.name, inbox)
         return Puller(self._connection, target, WINDOW, queue.put_nowait), consumer.num_pending or 0
+
+    def _life_of(self, info: StreamInfo) -> str:
+        """Tells one life of the stream from the next.
+
+        A stream that is not synced begins a new one with each run of its server: one that was killed may have lost what
+        it acknowledged, and gives the same sequences again.
+        """
+        run = "" if self._stream.synced else server_of(self._connection)
+        return f"{info.created} {run}"
 
     async def _end(self) -> None:
         """Remove the consumer; the server does so by itself after INACTIVE_S."""

@@ -10,7 +10,7 @@ from contracts import registry
 from contracts.attempts import AttemptProgressed
 from contracts.requests import NodesPage, NodesQuery, StatusQuery
 from libs.bus import Call, Client, Event, NotLeader, PgLedger, Tx
-from libs.bus.connection import subscribe
+from libs.bus.connection import settle, subscribe
 from libs.bus.publisher import Publisher
 from libs.db import Connection, Pool
 from tests.bus.rig import TENANT, effects, job, new_app, record, running, submit
@@ -221,7 +221,7 @@ async def test_a_puback_wakes_nobody_but_its_publisher(hub: NatsServer, client: 
         await first.open()
         await second.open()
         await subscribe(client.connection, "unanswered", _silent)
-        await client.connection.flush()
+        await settle(client.connection, 5)
         lost = asyncio.create_task(first.publish("unanswered", b"{}", {}, stream="JOBS", timeout_s=1.0))
         while not lost.done():
             await second.publish(subject, b"{}", {}, stream="JOBS", timeout_s=5.0)
