@@ -81,7 +81,7 @@ def test_a_fleet_is_declared_from_a_file_and_written_again(farside: Shell, tmp_p
     broken = tmp_path / "broken.csv"
     broken.write_text("sn,cpu_milli,memory_mib,gpu,model\na,1,1,1,T4\na,1,1,1,T4\n")
     refused = farside("nodes", "import", broken, "--reason", "x")
-    assert refused.status == 1
+    assert refused.status == 2
     assert "line 3, field node is 'a': line 2 has it already" in refused.err
 
 

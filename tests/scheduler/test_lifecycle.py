@@ -8,6 +8,7 @@ from contracts.jobs import Outcome
 from contracts.nodes import LiveAttempt
 from contracts.requests import ProblemCode
 from libs.bus import Problem
+from libs.kit.ids import new_id
 from tests.scheduler.harness import PATIENCE_S, Stage, spec
 from tests.waiting import until
 
@@ -170,12 +171,13 @@ async def test_inference_tells_its_endpoint_and_survives_a_partition(stage: Stag
     assert stage.story(job).count("placed") == 1
 
 
-async def test_an_attempt_that_a_returned_node_does_not_hold_is_lost_after_its_grace(stage: Stage) -> None:
+async def test_an_attempt_that_a_node_started_anew_does_not_hold_is_lost_after_its_grace(stage: Stage) -> None:
     await stage.ready("central-1")
     job = await stage.submit(spec())
     node = stage.node("central-1")
     await node.runs_it(job.job_id)
     await stage.told(job, "running")
+    node.incarnation = new_id()
     await node.is_("returned")
     waiting = await stage.told(job, "waiting")
     assert waiting.losses == 1
