@@ -24,49 +24,31 @@ from contracts.requests import NodesQuery
 from libs.cli import fleetfile, options, output, words
 from libs.cli.manual import ManualGroup
 from libs.cli.session import Session, connected, run
+from libs.cli.verify import every
 
-MAX_PAGES = 1000
 MILLI = 1000
 FORMATS = {"csv": fleetfile.as_csv, "json": fleetfile.as_json}
 
 
 async def all_nodes(session: Session) -> list[NodeState]:
     """Every node, in order of name."""
-    found: list[NodeState] = []
-    cursor: str | None = None
-    for _ in range(MAX_PAGES):
-        page = await session.ask(registry.QUERY_NODES, NodesQuery(cursor=cursor))
-        found += page.nodes
-        cursor = page.cursor
-        if cursor is None:
-            break
-    return found
+    return await every(
+        lambda cursor: session.ask(registry.QUERY_NODES, NodesQuery(cursor=cursor)), lambda page: page.nodes
+    )
 
 
 async def all_declared(session: Session) -> list[Declared]:
     """Every declared node, in order of name."""
-    found: list[Declared] = []
-    cursor: str | None = None
-    for _ in range(MAX_PAGES):
-        page = await session.ask(registry.QUERY_DECLARED, DeclaredQuery(cursor=cursor))
-        found += page.nodes
-        cursor = page.cursor
-        if cursor is None:
-            break
-    return found
+    return await every(
+        lambda cursor: session.ask(registry.QUERY_DECLARED, DeclaredQuery(cursor=cursor)), lambda page: page.nodes
+    )
 
 
 async def all_grades(session: Session) -> list[NodeGrade]:
     """The grade of every node, in order of name."""
-    found: list[NodeGrade] = []
-    cursor: str | None = None
-    for _ in range(MAX_PAGES):
-        page = await session.ask(registry.QUERY_GRADES, GradesQuery(cursor=cursor))
-        found += page.grades
-        cursor = page.cursor
-        if cursor is None:
-            break
-    return found
+    return await every(
+        lambda cursor: session.ask(registry.QUERY_GRADES, GradesQuery(cursor=cursor)), lambda page: page.grades
+    )
 
 
 @click.group(cls=ManualGroup, invoke_without_command=True)
