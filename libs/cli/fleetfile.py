@@ -17,6 +17,7 @@ from pydantic import ValidationError
 from contracts.base import NAME_PATTERN
 from contracts.fleet import DeclaredNode
 from libs.cli.errors import FileError
+from libs.kit import schema
 
 MIB = 1024 * 1024
 OPENB = ("sn", "cpu_milli", "memory_mib", "gpu", "model")
@@ -91,11 +92,12 @@ def _node(path: Path, where: str, row: Mapping[str, Any]) -> DeclaredNode:
         return DeclaredNode.model_validate(row)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        name = ".".join(str(part) for part in first["loc"]) or "of the row"
+        name, wanted = schema.dotted(first["loc"]), schema.at(DeclaredNode, first["loc"])
         if first["type"] == "missing":
-            msg = f"{path}, {where}, field {name} is missing: state it"
+            said = f"is missing: state {schema.expected(wanted)}"
         else:
-            msg = f"{path}, {where}, field {name} is {first['input']!r}: {first['msg']}"
+            said = schema.mistaken(first["input"], wanted)
+        msg = f"{path}, {where}, field {name} {said}"
         raise FileError(msg) from None
 
 
@@ -128,7 +130,8 @@ def _csv_rows(path: Path, text: str) -> list[Row]:
 def _check_header(path: Path, header: Sequence[str]) -> None:
     for name in header:
         if name not in COLUMNS and name not in SEEN:
-            msg = f"{path}, line 1, field {name!r} is no column: {', '.join(COLUMNS)}; or the form {','.join(OPENB)}"
+            known = f": {', '.join(COLUMNS)}; or the form {','.join(OPENB)}"
+            msg = f"{path}, line 1, field {name!r} is no column{schema.nearest(name, COLUMNS) or known}"
             raise FileError(msg)
         if header.count(name) > 1:
             msg = f"{path}, line 1, field {name} stands there {header.count(name)} times: name each column once"
@@ -194,11 +197,12 @@ def _json_rows(path: Path, text: str) -> list[Row]:
             msg = f"{path}, {where} is {row!r}: a node is an object"
             raise FileError(msg)
         body = cast("dict[str, Any]", row)
-        for name in body:
-            if name not in DeclaredNode.model_fields and name not in SEEN:
-                msg = f"{path}, {where}, field {name!r} is none of a node: {', '.join(DeclaredNode.model_fields)}"
-                raise FileError(msg)
-        rows.append((where, {name: value for name, value in body.items() if name not in SEEN}))
+        facts = {name: value for name, value in body.items() if name not in SEEN}
+        for field, around in schema.unknown_fields(DeclaredNode, facts):
+            known = schema.nearest(str(field[-1]), around["properties"]) or f": {', '.join(around['properties'])}"
+            msg = f"{path}, {where}, field {schema.dotted(field)!r} is none of a node{known}"
+            raise FileError(msg)
+        rows.append((where, facts))
     return rows
 
 

@@ -6,7 +6,8 @@ supplies.
 
 from contracts.jobs import JobSpec
 from libs.cli import yamlfile
-from libs.cli.yamlfile import Form, Mistake
+from libs.kit import yamlfile as forms
+from libs.kit.yamlfile import Form, Mistake
 
 JOB_FILE = Form(
     model=JobSpec,
@@ -21,7 +22,7 @@ JOB_FILE = Form(
 
 def parse(text: str, *, job_id: str, tenant: str) -> JobSpec | list[Mistake]:
     """Read a job file. Returns the job, or all mistakes in the order of their lines."""
-    return yamlfile.parse(text, JOB_FILE, {"job_id": job_id, "tenant": tenant})
+    return forms.parse(text, JOB_FILE, {"job_id": job_id, "tenant": tenant})
 
 
 def read(path: str, text: str, *, job_id: str, tenant: str) -> JobSpec:

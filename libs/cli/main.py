@@ -89,7 +89,7 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        from libs.cli.words import nearest
+        from libs.kit.schema import nearest
 
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
             hint = nearest(args[0], COMMANDS)

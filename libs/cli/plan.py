@@ -12,7 +12,8 @@ from contracts.jobs import Recompute
 from libs.cli import joblayout, options, output, words
 from libs.cli.errors import CliError, FileError
 from libs.cli.manual import Manual
-from libs.cli.yamlfile import Form, load, read
+from libs.cli.yamlfile import load, read
+from libs.kit.yamlfile import Form
 from libs.planner.layout import Layout, check
 from libs.planner.search import GIB, Candidate, Cause, Loser, Plans, cost, fewer_nodes, judged, plan
 from libs.planner.shapes import Cluster, Precision, Size, Transformer

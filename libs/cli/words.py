@@ -1,7 +1,5 @@
-"""Words for people: nearest names, amounts with units, ages."""
+"""Words for people: amounts with units, ages."""
 
-import difflib
-from collections.abc import Iterable
 from datetime import UTC, datetime
 
 from contracts.base import Reason
@@ -11,12 +9,6 @@ HOUR_MS = 3_600_000
 DAY_S, HOUR_S, MINUTE_S = 86_400, 3_600, 60
 BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 KIB = 1024
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """`, did you mean 'kind'?` when a known name is near, else nothing."""
-    found = difflib.get_close_matches(name, [*known], n=1, cutoff=0.6)
-    return f", did you mean {found[0]!r}?" if found else ""
 
 
 def size(value: float) -> str:

@@ -1,8 +1,6 @@
-"""Folders of YAML files that operators edit while a service runs: whether one has changed, and what is wrong in one."""
+"""Folders of YAML files that operators edit while a service runs: whether one has changed."""
 
 from pathlib import Path
-
-from pydantic import ValidationError
 
 Signature = tuple[tuple[str, int, int], ...]
 
@@ -17,13 +15,3 @@ def signature(folder: Path) -> Signature:
             continue
         found.append((path.name, status.st_mtime_ns, status.st_size))
     return tuple(found)
-
-
-def explain(path: Path, error: ValidationError) -> str:
-    """What is wrong in a file: each field with its value."""
-    lines: list[str] = []
-    for problem in error.errors():
-        where = ".".join(str(part) for part in problem["loc"]) or "the file"
-        value = "" if problem["type"] == "missing" else f" is {problem['input']!r}"
-        lines.append(f"field {where}{value}: {problem['msg']}")
-    return f"{path}: {'; '.join(lines)}"

@@ -8,22 +8,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, WithJsonSchema
 
 from contracts.base import Label, Name, Positive, Tier
 from contracts.invoices import Currency
 from libs.kit.logs import get_logger
-from libs.kit.yamldir import Signature, explain, signature
+from libs.kit.schema import WORDS
+from libs.kit.yamldir import Signature, signature
+from libs.kit.yamlfile import Form, YamlFileError, read, text_of
 from services.billing.core.cards import Price, PriceItem, RateCard, card_for, exponent_of, find_overlap
 from services.billing.core.money import MICRO_DIGITS
 
 MAX_CARDS = 1_000
 MAX_PRICES = 2_000
 MAX_FILE_BYTES = 200_000
-_HOUR_WORDS = "expected a UTC time on a whole hour, such as 2026-01-01T00:00:00Z"
+HOUR_WORDS = "a UTC time on a whole hour, such as 2026-01-01T00:00:00Z"
 
 
 class RateCardError(ValueError):
@@ -38,19 +39,28 @@ def _price_text(value: object) -> object:
 
 
 def _hour(value: object) -> datetime:
+    msg = f"expected {HOUR_WORDS}"
     try:
         at = datetime.fromisoformat(value) if isinstance(value, str) else value
     except ValueError as error:
-        raise ValueError(_HOUR_WORDS) from error
+        raise ValueError(msg) from error
     if not isinstance(at, datetime) or at.tzinfo is None or at.utcoffset() != UTC.utcoffset(None):
-        raise ValueError(_HOUR_WORDS)
+        raise ValueError(msg)
     if at.minute or at.second or at.microsecond:
-        raise ValueError(_HOUR_WORDS)
+        raise ValueError(msg)
     return at.astimezone(UTC)
 
 
-PriceText = Annotated[str, StringConstraints(pattern=r"^\d{1,12}(\.\d{1,6})?$"), BeforeValidator(_price_text)]
-Hour = Annotated[datetime, BeforeValidator(_hour)]
+PriceText = Annotated[
+    str,
+    StringConstraints(pattern=r"^\d{1,12}(\.\d{1,6})?$"),
+    BeforeValidator(_price_text),
+    Field(json_schema_extra={WORDS: 'a price in quotes with up to six decimals, such as "2.50"'}),
+]
+TierText = Annotated[
+    str, StringConstraints(pattern=rf"^(\*|{'|'.join(Tier)})$"), WithJsonSchema({"enum": ["*", *Tier]})
+]
+Hour = Annotated[datetime, BeforeValidator(_hour), Field(json_schema_extra={WORDS: HOUR_WORDS})]
 
 
 class _File(BaseModel):
@@ -60,7 +70,7 @@ class _File(BaseModel):
 class _PriceEntry(_File):
     item: Annotated[PriceItem, Field(strict=False)]
     accelerator: Label
-    tier: Annotated[str, StringConstraints(pattern=rf"^(\*|{'|'.join(Tier)})$")]
+    tier: TierText
     price: PriceText
     valid_from: Hour = Field(alias="from")
     valid_until: Hour | None = Field(alias="until")
@@ -80,17 +90,7 @@ class _CardFile(_File):
     prices: Annotated[list[_PriceEntry], Field(min_length=1, max_length=MAX_PRICES)]
 
 
-class _Loader(yaml.SafeLoader):
-    """YAML in which a key that stands twice is a mistake: the second would win without a word."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002 - PyYAML's signature
-        seen: set[str] = set()
-        for key, _ in node.value:
-            if key.value in seen:
-                msg = f"key {key.value!r} stands twice: keep one"
-                raise yaml.constructor.ConstructorError(None, None, msg, key.start_mark)
-            seen.add(key.value)
-        return super().construct_mapping(node, deep=deep)
+FORM = Form(_CardFile, "rate card", "rate_card, version, currency, exponent and prices")
 
 
 def read_rates(folder: Path) -> tuple[RateCard, ...]:
@@ -128,19 +128,14 @@ def _check_pair(first_path: Path, first: RateCard, path: Path, card: RateCard) -
 
 def _read(path: Path) -> RateCard:
     try:
-        raw = path.read_bytes()
-        text = raw.decode("utf-8")
-        content: Any = yaml.load(text, _Loader)  # noqa: S506 - a SafeLoader
-    except (OSError, UnicodeDecodeError, yaml.YAMLError, ValueError) as error:
-        msg = f"{path}: not readable as YAML: {' '.join(str(error).split())}"
-        raise RateCardError(msg) from error
-    if len(raw) > MAX_FILE_BYTES:
-        msg = f"{path} has {len(raw)} bytes, the limit is {MAX_FILE_BYTES}: remove prices that are long over"
-        raise RateCardError(msg)
-    try:
-        parsed = _CardFile.model_validate(content)
-    except ValidationError as error:
-        raise RateCardError(explain(path, error)) from error
+        text = text_of(path, FORM.what)
+        size = len(text.encode())
+        if size > MAX_FILE_BYTES:
+            msg = f"{path} has {size} bytes, the limit is {MAX_FILE_BYTES}: remove prices that are long over"
+            raise RateCardError(msg)
+        parsed = read(path, text, FORM)
+    except YamlFileError as error:
+        raise RateCardError(str(error)) from None
     card = RateCard(
         name=parsed.rate_card,
         version=parsed.version,
@@ -148,7 +143,7 @@ def _read(path: Path) -> RateCard:
         exponent=parsed.exponent,
         prices=tuple(entry.to_price() for entry in parsed.prices),
         tenants=frozenset(parsed.tenants or ()),
-        sha256=hashlib.sha256(raw).hexdigest(),
+        sha256=hashlib.sha256(text.encode()).hexdigest(),
         text=text,
     )
     _check_card(path, card)

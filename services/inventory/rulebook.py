@@ -5,10 +5,9 @@ from importlib import resources
 from pathlib import Path
 from typing import TypeVar
 
-import yaml
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
-from libs.kit.yamldir import explain
+from libs.kit.yamlfile import Form, YamlFileError, load
 from services.inventory.core.capacity import CapacityRules
 from services.inventory.core.grading import GradingRules
 from services.inventory.core.rules import HealthRules
@@ -17,17 +16,21 @@ HEALTH = "health.yaml"
 GRADING = "grading.yaml"
 CAPACITY = "capacity.yaml"
 
+HEALTH_FILE = Form(HealthRules, "file of health rules", "limits and xids")
+GRADING_FILE = Form(GradingRules, "file of grading rules", "weights, steps, generations and grades")
+CAPACITY_FILE = Form(CapacityRules, "file of capacity rules", "tiers")
+
 M = TypeVar("M", bound=BaseModel)
 
 
 class RulebookError(ValueError):
-    """A file of rules cannot be used; the message names the file, the field and the value."""
+    """A file of rules cannot be used; the message names file, line, field and value."""
 
 
 def read_health(path: Path | None = None) -> HealthRules:
     """The rules about faults. Raises RulebookError."""
     here = path or _own(HEALTH)
-    rules = _read(here, HealthRules)
+    rules = _read(here, HEALTH_FILE)
     for code, count in Counter(rule.code for rule in rules.xids).most_common(1):
         if count > 1:
             msg = f"{here}: XID {code} is listed {count} times: leave one"
@@ -37,23 +40,20 @@ def read_health(path: Path | None = None) -> HealthRules:
 
 def read_grading(path: Path | None = None) -> GradingRules:
     """The rules about grades. Raises RulebookError."""
-    return _read(path or _own(GRADING), GradingRules)
+    return _read(path or _own(GRADING), GRADING_FILE)
 
 
 def read_capacity(path: Path | None = None) -> CapacityRules:
     """The tiers and their headroom. Raises RulebookError."""
-    return _read(path or _own(CAPACITY), CapacityRules)
+    return _read(path or _own(CAPACITY), CAPACITY_FILE)
 
 
 def _own(name: str) -> Path:
     return Path(str(resources.files("services.inventory") / name))
 
 
-def _read(path: Path, model: type[M]) -> M:
+def _read(path: Path, form: Form[M]) -> M:
     try:
-        return model.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
-    except (OSError, yaml.YAMLError) as error:
-        msg = f"{path} cannot be read: {error}"
-        raise RulebookError(msg) from None
-    except ValidationError as error:
-        raise RulebookError(explain(path, error)) from None
+        return load(path, form)
+    except YamlFileError as error:
+        raise RulebookError(str(error)) from None

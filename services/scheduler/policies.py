@@ -8,14 +8,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal, Self
 
-import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, model_validator
 
 from contracts.base import Name
 from libs.kit.logs import get_logger
-from libs.kit.yamldir import explain
+from libs.kit.schema import WORDS, nearest
+from libs.kit.yamlfile import Form, YamlFileError, load
 from services.scheduler.core.fairness import cohort_cycle
 from services.scheduler.core.policy import DEFAULT, MAX_STAGES, OverLimit, Policy
 from services.scheduler.core.windows import DAY_MIN, DAYS, Span, Window
@@ -31,13 +31,22 @@ def _clock(value: object) -> object:
 Seconds = Annotated[int, Field(ge=0, le=366 * 24 * 3600)]
 Number = Annotated[int, Field(ge=0, le=10_000)]
 CardHours = Annotated[float, Field(gt=0, le=10**9, strict=False)]
-Clock = Annotated[str, BeforeValidator(_clock), StringConstraints(pattern=r"^([01][0-9]|2[0-3]):[0-5][0-9]$|^24:00$")]
+Clock = Annotated[
+    str,
+    BeforeValidator(_clock),
+    StringConstraints(pattern=r"^([01][0-9]|2[0-3]):[0-5][0-9]$|^24:00$"),
+    Field(json_schema_extra={WORDS: "a time of day from 00:00 to 24:00"}),
+]
 Day = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
-Pattern = Annotated[str, StringConstraints(pattern=r"^[a-z0-9*?-]{1,63}$")]
+Pattern = Annotated[
+    str,
+    StringConstraints(pattern=r"^[a-z0-9*?-]{1,63}$"),
+    Field(json_schema_extra={WORDS: "a name of nodes, * for any characters and ? for one"}),
+]
 
 
 class PolicyFileError(ValueError):
-    """The policy file is wrong; the message names file, field, value and what was expected."""
+    """The policy file is wrong; the message names file, line, field, value and what was expected."""
 
 
 class _File(BaseModel):
@@ -86,6 +95,23 @@ class _PolicyFile(_File):
     cohorts: dict[Name, _Cohort] = {}
     plan: _Plan = _Plan()
 
+    @model_validator(mode="after")
+    def _is_a_forest(self) -> Self:
+        for name, cohort in self.cohorts.items():
+            if cohort.parent is not None and cohort.parent not in self.cohorts:
+                known = nearest(cohort.parent, self.cohorts) or f"; there are {', '.join(self.cohorts)}"
+                msg = f"cohorts.{name}.parent is {cohort.parent!r}: no cohort of that name is in the file{known}"
+                raise ValueError(msg)
+        cycle = cohort_cycle({name: one.parent for name, one in self.cohorts.items() if one.parent is not None})
+        if cycle is not None:
+            way = " -> ".join(cycle)
+            msg = f"cohorts.{cycle[0]}.parent makes a circle ({way}): one of them must have no parent"
+            raise ValueError(msg)
+        return self
+
+
+FORM = Form(_PolicyFile, "policy file", "version")
+
 
 @dataclass(frozen=True)
 class Cohort:
@@ -124,15 +150,9 @@ def read_rules(path: Path | None) -> Rules:
     if path is None:
         return Rules()
     try:
-        content: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        msg = f"{path}: not readable as YAML: {' '.join(str(error).split())}"
-        raise PolicyFileError(msg) from error
-    try:
-        parsed = _PolicyFile.model_validate(content)
-    except ValidationError as error:
-        raise PolicyFileError(explain(path, error)) from error
-    _check_cohorts(path, parsed.cohorts)
+        parsed = load(path, FORM)
+    except YamlFileError as error:
+        raise PolicyFileError(str(error)) from None
     knobs = parsed.plan.model_dump(exclude_none=True)
     if "stages_card_h" in knobs:
         knobs["stages_card_h"] = tuple(sorted(knobs["stages_card_h"]))
@@ -143,18 +163,6 @@ def read_rules(path: Path | None) -> Rules:
         cohorts={name: Cohort(one.parent, one.ceiling_cards) for name, one in parsed.cohorts.items()},
         policy=replace(DEFAULT, **knobs),
     )
-
-
-def _check_cohorts(path: Path, cohorts: Mapping[str, _Cohort]) -> None:
-    for name, cohort in cohorts.items():
-        if cohort.parent is not None and cohort.parent not in cohorts:
-            msg = f"{path}: field cohorts.{name}.parent is {cohort.parent!r}: no cohort of that name is in the file"
-            raise PolicyFileError(msg)
-    cycle = cohort_cycle({name: one.parent for name, one in cohorts.items() if one.parent is not None})
-    if cycle is not None:
-        way = " -> ".join(cycle)
-        msg = f"{path}: field cohorts.{cycle[0]}.parent makes a circle ({way}): one of them must have no parent"
-        raise PolicyFileError(msg)
 
 
 def _window(name: str, spans: list[_Span]) -> Window:

@@ -6,14 +6,14 @@ A file that is wrong stops the start; a wrong change later is logged and the las
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Self
 
-import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
 
 from contracts.base import Label, Name, Priority
 from libs.kit.logs import get_logger
-from libs.kit.yamldir import Signature, explain, signature
+from libs.kit.yamldir import Signature, signature
+from libs.kit.yamlfile import Form, YamlFileError, load
 from services.scheduler.core.quota import Quotas, Tenant
 from services.scheduler.core.words import MS_PER_HOUR
 from services.scheduler.policies import PolicyBook
@@ -23,7 +23,7 @@ MAX_TENANTS = 10_000
 
 
 class TenantFileError(ValueError):
-    """A tenant file is wrong; the message names file, field, value and what was expected."""
+    """A tenant file is wrong; the message names file, line, field, value and what was expected."""
 
 
 def _hours(value: object) -> Decimal:
@@ -38,21 +38,29 @@ def _hours(value: object) -> Decimal:
         raise ValueError(msg) from error
 
 
+GpuHours = Annotated[
+    Decimal,
+    BeforeValidator(_hours),
+    Field(ge=0, le=MAX_GPU_HOURS),
+    WithJsonSchema({"type": "number", "minimum": 0, "maximum": MAX_GPU_HOURS}),
+]
+
+
 class _QuotasFile(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
-    gpu_hours_month: Annotated[Decimal, BeforeValidator(_hours), Field(ge=0, le=MAX_GPU_HOURS)]
+    gpu_hours_month: GpuHours
     cards: Annotated[int, Field(ge=0, le=10**9)]
     concurrent_jobs: Annotated[int, Field(ge=0, le=10**9)]
     top_priority: Annotated[Priority, Field(strict=False)]
     guarantee_cards: Annotated[int, Field(ge=0, le=10**9)] = 0
     borrow_cards: Annotated[int, Field(ge=0, le=10**9)] | None = None
-    borrow_gpu_hours: Annotated[Decimal, BeforeValidator(_hours), Field(ge=0, le=MAX_GPU_HOURS)] = Decimal(0)
+    borrow_gpu_hours: GpuHours = Decimal(0)
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         if self.guarantee_cards > self.cards:
-            msg = f"guarantee_cards is {self.guarantee_cards}, more than the {self.cards} cards at a time"
+            msg = f"guarantee_cards is {self.guarantee_cards}, more than cards, {self.cards}: guarantee no more"
             raise ValueError(msg)
         return self
 
@@ -76,6 +84,9 @@ class _TenantFile(BaseModel):
     images: Annotated[list[Label], Field(max_length=10_000)] | None = None
 
 
+FORM = Form(_TenantFile, "tenant file", "tenant, version and quotas")
+
+
 def read_tenants(folder: Path) -> dict[str, Tenant]:
     """All tenants of the folder's `*.yaml` files. Raises TenantFileError."""
     if not folder.is_dir():
@@ -97,14 +108,9 @@ def read_tenants(folder: Path) -> dict[str, Tenant]:
 
 def _read(path: Path) -> Tenant:
     try:
-        content: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        msg = f"{path}: not readable as YAML: {' '.join(str(error).split())}"
-        raise TenantFileError(msg) from error
-    try:
-        parsed = _TenantFile.model_validate(content)
-    except ValidationError as error:
-        raise TenantFileError(explain(path, error)) from error
+        parsed = load(path, FORM)
+    except YamlFileError as error:
+        raise TenantFileError(str(error)) from None
     quotas = parsed.quotas
     return Tenant(
         tenant=parsed.tenant,

@@ -42,10 +42,16 @@ def test_a_file_of_rules_that_cannot_be_used_is_refused_by_file_and_field(tmp_pa
     file = tmp_path / "health.yaml"
     shipped = (Path(rulebook.__file__).parent / rulebook.HEALTH).read_text()
     for text, words in (
-        (shipped.replace("reboots: 2", "reboots: 0"), r"health.yaml: field limits.reboots is 0"),
+        (
+            shipped.replace("reboots: 2", "reboots: 0"),
+            r"health.yaml, line \d+: limits.reboots is 0; expected a whole number from 1",
+        ),
         (shipped.replace("code: 11,", "code: 8,"), r"health.yaml: XID 8 is listed 2 times: leave one"),
-        (shipped.replace("farside: node", "farside: explode"), r"field xids.\d+.farside is 'explode'"),
-        ("limits: [", "health.yaml cannot be read"),
+        (
+            shipped.replace("farside: node", "farside: explode"),
+            r'line \d+: xids\[\d+\].farside is "explode"; expected one of ignore, watch, card, node',
+        ),
+        ("limits: [", "health.yaml, line 1: the file is not YAML"),
     ):
         file.write_text(text)
         with pytest.raises(ValidationError, match=words):

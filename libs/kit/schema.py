@@ -1,17 +1,20 @@
 """Turn what pydantic says of a mistake into what a person needs: the field, the value given, what was expected."""
 
+import difflib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from pydantic import BaseModel
 
-from contracts.base import NAME_PATTERN, UUID_PATTERN
+from contracts.base import INT64_MAX, NAME_PATTERN, UUID_PATTERN
 
 Schema = Mapping[str, Any]
 Path = tuple[str | int, ...]
 
+WORDS = "x-expected"
 SHOWN_VALUE = 80
+BOUNDS = {"minimum": "from", "exclusiveMinimum": "above", "maximum": "up to", "exclusiveMaximum": "below"}
 PATTERNS = {
     NAME_PATTERN: "a name of 1 to 63 characters out of a-z, 0-9 and -",
     UUID_PATTERN: "a UUID in lower case",
@@ -19,6 +22,12 @@ PATTERNS = {
     r"^s3://[a-z0-9.-]{3,63}/.+$": "an address like s3://bucket/key",
     r"^[A-Za-z_][A-Za-z0-9_]{0,127}$": "a variable name out of A-Z, a-z, 0-9 and _, not starting with a digit",
 }
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """`, did you mean 'kind'?` when a known name is near, else nothing."""
+    found = difflib.get_close_matches(name, [*known], n=1, cutoff=0.6)
+    return f", did you mean {found[0]!r}?" if found else ""
 
 
 def dotted(path: Path) -> str:
@@ -40,14 +49,16 @@ def at(model: type[BaseModel], path: Path) -> Schema:
     root: Schema = model.model_json_schema()
     node = _resolve(root, root)
     for part in path:
-        properties = node.get("properties", {})
-        if isinstance(part, str) and part in properties:
-            node = _resolve(root, properties[part])
-        elif isinstance(part, int) and "items" in node:
-            node = _resolve(root, node["items"])
-        else:
-            node = _resolve(root, _entry(node))
+        node = _below(root, node, part)
     return node
+
+
+def _below(root: Schema, node: Schema, part: str | int) -> Schema:
+    """The schema of a field, an item or an entry of `node`; empty where it has no such thing."""
+    if isinstance(part, int):
+        prefix = node.get("prefixItems", ())
+        return _resolve(root, prefix[part] if part < len(prefix) else node.get("items", {}))
+    return _resolve(root, node.get("properties", {}).get(part) or _entry(node))
 
 
 def key_of(node: Schema) -> Schema:
@@ -74,7 +85,9 @@ def _resolve(root: Schema, node: Schema) -> Schema:
 
 
 def expected(node: Schema) -> str:
-    """What the schema asks for, in words."""
+    """What the schema asks for, in words: its own (`WORDS`), where the model has some."""
+    if WORDS in node:
+        return str(node[WORDS])
     if "enum" in node:
         return f"one of {', '.join(str(value) for value in node['enum'])}"
     if "properties" in node:
@@ -83,14 +96,19 @@ def expected(node: Schema) -> str:
     return describe(node) if describe is not None else "another value"
 
 
+def mistaken(value: object, node: Schema) -> str:
+    """What to say of a value: `is "trainning"; expected one of training, batch, did you mean 'training'?`."""
+    hint = nearest(value, [str(choice) for choice in node.get("enum", ())]) if isinstance(value, str) else ""
+    return f"is {shown(value)}; expected {expected(node)}{hint}"
+
+
 def _number(node: Schema) -> str:
     what = "a whole number" if node["type"] == "integer" else "a number"
-    low, high = node.get("minimum"), node.get("maximum")
-    if low is not None and high is not None:
-        return f"{what} from {low} to {high}"
-    if low is not None:
-        return f"{what}, at least {low}"
-    return f"{what} above {node['exclusiveMinimum']:g}" if "exclusiveMinimum" in node else what
+    bounded = {name: node[name] for name in BOUNDS if node.get(name, INT64_MAX) != INT64_MAX}
+    if {"minimum", "maximum"} <= bounded.keys():
+        return f"{what} from {bounded['minimum']} to {bounded['maximum']}"
+    bounds = [f"{BOUNDS[name]} {bound}" for name, bound in bounded.items()]
+    return ", ".join([f"{what} {bounds[0]}", *bounds[1:]]) if bounds else what
 
 
 def _text(node: Schema) -> str:
@@ -104,7 +122,7 @@ def _sized(what: str, unit: str, low: int | None, high: int | None) -> str:
         return f"{what} of {low} to {high} {unit}"
     if high is not None:
         return f"{what} of at most {high} {unit}"
-    return f"{what} of at least {low} {unit}" if low else what
+    return f"{what} of at least {low} {unit.removesuffix('s') if low == 1 else unit}" if low else what
 
 
 DESCRIPTIONS: Mapping[str, Callable[[Schema], str]] = {
@@ -129,13 +147,16 @@ def unknown_fields(model: type[BaseModel], value: object) -> list[tuple[Path, Sc
 
 
 def _collect_unknown(root: Schema, node: Schema, value: object, path: Path, found: list[tuple[Path, Schema]]) -> None:
-    properties: Mapping[str, Schema] = node.get("properties", {})
-    if not properties or not isinstance(value, Mapping):
-        return
-    for name, inner in cast("Mapping[object, object]", value).items():
-        key = str(name)
-        here = (*path, key)
-        if key in properties:
-            _collect_unknown(root, _resolve(root, properties[key]), inner, here, found)
-        else:
+    for part, inner in _inside(value):
+        here = (*path, part)
+        if isinstance(part, str) and "properties" in node and part not in node["properties"]:
             found.append((here, node))
+        else:
+            _collect_unknown(root, _below(root, node, part), inner, here, found)
+
+
+def _inside(value: object) -> Iterator[tuple[str | int, object]]:
+    if isinstance(value, Mapping):
+        yield from ((str(name), inner) for name, inner in cast("Mapping[object, object]", value).items())
+    elif isinstance(value, list):
+        yield from enumerate(cast("list[object]", value))
