@@ -28,7 +28,7 @@ def uncovered(scene: Scene, work: Work) -> list[Uncovered]:
     """What is stopped for nobody's sake."""
     if scene.policy.over_limit is OverLimit.DRAIN or not scene.policy.preempt:
         return []
-    free = work.running.preemptible & ~work.leaving & ~work.shielded & scene.tenants.known[work.running.tenant]
+    free = work.running.preemptible & work.stoppable & scene.tenants.known[work.running.tenant]
     drained: list[int] = np.flatnonzero(free & _outside(scene, work)).tolist()
     free[drained] = False
     gone = np.zeros(len(scene.tenants.names), dtype=np.int64)

@@ -35,7 +35,7 @@ def find_moves(
 ) -> Moves | None:
     """Moves that cost less than the gang loses in `wait_us` (`NEVER`: it would wait without an end)."""
     running, policy = work.running, scene.policy
-    eligible = running.preemptible & (running.rank >= rank) & ~work.leaving & ~work.shielded
+    eligible = running.preemptible & (running.rank >= rank) & work.stoppable
     victims = find_victims(scene, work, demand, allowed, Movable(eligible, policy.max_moves))
     if victims is None or not _pays(scene, work, demand, victims, wait_us):
         return None

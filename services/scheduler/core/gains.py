@@ -46,10 +46,7 @@ class Gains:
 
     def promising(self, many: int) -> list[int]:
         """Places of the nodes that lose the fewest attempts for one member, then the cheapest."""
-        fewest = np.ones(len(self._nodes), dtype=np.int64)
-        for dimension in range(DIMENSIONS):
-            short = self._each[dimension] - self._free[dimension]
-            fewest = np.maximum(fewest, self._fewest(self._freed[dimension], short))
+        fewest = np.maximum(1, self._least(np.ones(len(self._nodes), dtype=np.int64)))
         there = np.flatnonzero(np.bincount(self._place, minlength=len(self._nodes)))
         cost = self._cheapest(fewest)
         chosen: list[int] = there[np.lexsort((there, cost[there], fewest[there]))][:many].tolist()
@@ -93,6 +90,42 @@ class Gains:
         place = int(np.flatnonzero(self._nodes == node)[0])
         leave = (self._place == place) & np.isin(self._attempt, attempts)
         return bool((self._freed[:, leave].sum(axis=1) + self._free[:, place] >= self._each).all())
+
+    def enough_for(self, members: int, attempts: tuple[int, ...]) -> bool:
+        """Whether sums do not rule out that so many members fit on the nodes when these have left them all."""
+        leave = np.isin(self._attempt, attempts)
+        free = self._free.copy()
+        for amounts, freed in zip(free, self._freed, strict=True):
+            np.add.at(amounts, self._place[leave], freed[leave])
+        asked = self._each > 0
+        held = (free[asked] // self._each[asked, None]).min(axis=0, initial=members)
+        return int(np.clip(held, 0, self._counts).sum()) >= members
+
+    def ranked(self, areas: list[Area], members: int) -> list[Area]:
+        """Areas among the nodes by how many attempts they lose at least, then by what those lose, as sums tell."""
+        area = np.repeat(np.arange(len(areas)), [len(one.nodes) for one in areas])
+        places = np.searchsorted(self._nodes, np.concatenate([one.nodes for one in areas]))
+        counts = np.minimum(np.concatenate([one.counts for one in areas]), members)
+        most = np.zeros(len(self._nodes), dtype=np.int64)
+        np.maximum.at(most, places, counts)
+        least = self._least(most)
+        cost = self._cheapest(least)
+        order = np.lexsort((cost[places], least[places] / np.maximum(counts, 1), area))
+        sums = np.cumsum(counts[order]) - counts[order]
+        before = sums - sums[np.searchsorted(area[order], area[order])]
+        taken = order[before < members]
+        fewest, cheapest = np.zeros((2, len(areas)), dtype=np.int64)
+        np.add.at(fewest, area[taken], least[places[taken]])
+        np.add.at(cheapest, area[taken], cost[places[taken]])
+        return [areas[at] for at in np.lexsort((np.arange(len(areas)), cheapest, fewest)).tolist()]
+
+    def _least(self, many: Ints) -> Ints:
+        """How many attempts each node loses at least so that it holds so many members."""
+        least = np.zeros(len(self._nodes), dtype=np.int64)
+        for dimension in range(DIMENSIONS):
+            short = many * self._each[dimension] - self._free[dimension]
+            least = np.maximum(least, self._fewest(self._freed[dimension], short))
+        return least
 
     def _fewest(self, freed: Ints, short: Ints) -> Ints:
         """How many attempts each node loses at least, by one dimension."""

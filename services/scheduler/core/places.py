@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from contracts.base import Tier
 from services.scheduler.core.arrays import Bools, Demand, Fleet, Ints, Level
 from services.scheduler.core.packing import Room
 from services.scheduler.core.packing.layout import State
@@ -20,22 +21,19 @@ class Area:
 
 
 def areas(room: Room, demand: Demand, state: State, allowed: Bools | None) -> list[Area]:
-    """The areas that would hold all members, in the first tier that has any."""
-    for tier in demand.tiers:
-        need = need_of(room.layout, demand, tier)
-        rows = np.flatnonzero(need.kinds[room.layout.kind])
-        if allowed is not None:
-            rows = rows[allowed[room.layout.node[rows]]]
-        counts = members(room.layout, state, need, rows)
-        rows, counts = rows[counts > 0], counts[counts > 0]
-        found = [
-            area
-            for some in _models(room, demand, rows)
-            for area in _near(room.fleet, demand, _by_node(room, rows[some], counts[some]))
-        ]
-        if found:
-            return found
-    return []
+    """The areas that would hold all members, those of the first tier first."""
+    return [area for tier in demand.tiers for area in _in_tier(room, demand, tier, state, allowed)]
+
+
+def _in_tier(room: Room, demand: Demand, tier: Tier, state: State, allowed: Bools | None) -> Iterator[Area]:
+    need = need_of(room.layout, demand, tier)
+    rows = np.flatnonzero(need.kinds[room.layout.kind])
+    if allowed is not None:
+        rows = rows[allowed[room.layout.node[rows]]]
+    counts = members(room.layout, state, need, rows)
+    rows, counts = rows[counts > 0], counts[counts > 0]
+    for some in _models(room, demand, rows):
+        yield from _near(room.fleet, demand, _by_node(room, rows[some], counts[some]))
 
 
 def _models(room: Room, demand: Demand, rows: Ints) -> Iterator[Bools]:
@@ -70,7 +68,7 @@ def _near(fleet: Fleet, demand: Demand, area: Area) -> Iterator[Area]:
 
 def _label(fleet: Fleet, demand: Demand) -> Ints | None:
     """What nodes must have in common for the gang."""
-    if not demand.level_required or demand.level is None:
+    if not demand.level_required or demand.level is None or demand.members == 1:
         return None
     if demand.level is Level.RACK:
         return fleet.rack

@@ -20,7 +20,7 @@ class Rights:
       back even when it is not preemptible, whatever its class.
     - Preemptible work of its own class in other tenants that has held most of its kind of cards for long.
 
-    Nothing that already leaves, and no job that was preempted since anything else changed.
+    Only what may be told to leave at all (`Work.stoppable`).
     """
 
     def __init__(self, scene: Scene, work: Work, tenant: int, rank: int, *, inside: bool) -> None:
@@ -40,7 +40,7 @@ class Rights:
         same = running.rank // MAX_STAGES == rank // MAX_STAGES
         self._overdue = other & same & running.preemptible & overstaying(scene, work)
         there = self._own | (self._lent & (excess >= work.cards)) | self._due | self._overdue
-        self.eligible: Bools = there & ~work.leaving & ~work.shielded
+        self.eligible: Bools = there & work.stoppable
 
     def allow(self, attempts: Sequence[int]) -> bool:
         """Whether all of these may leave together."""

@@ -29,15 +29,22 @@ class Work:
         self.lost: Ints = lost_us // 1_000_000 * np.maximum(self.cards, 1)
         self.ends_us: Ints = np.maximum(running.ends_us, now_us + SOON_US)
         self.leaving: Bools = running.stopping.copy()
+        self._stuck: Bools = np.zeros(self.count, dtype=np.bool_)
+        self._stuck[running.member_attempt[~fleet.ready[running.member_node]]] = True
         self._first_member = np.searchsorted(running.member_attempt, np.arange(self.count + 1))
         self._first_held = np.searchsorted(running.held_member, np.arange(len(self._node) + 1))
 
     @property
-    def shielded(self) -> Bools:
-        """Attempts of jobs that were preempted since anything else changed."""
+    def stoppable(self) -> Bools:
+        """Attempts that may be told to leave at all.
+
+        Not those that leave already, nor those of jobs that were preempted since anything else changed, nor those with
+        a member on a node that is out of sight or takes nothing: who cannot be told does not leave.
+        """
+        free = ~self.leaving & ~self._stuck
         if not len(self.running.preempted_us):
-            return np.zeros(self.count, dtype=np.bool_)
-        return (self.running.preempted_us >= 0) & (self.running.preempted_us >= self.running.changed_us)
+            return free
+        return free & ((self.running.preempted_us < 0) | (self.running.preempted_us < self.running.changed_us))
 
     def gone_us(self, now_us: int, grace_s: int) -> Ints:
         """When each attempt is gone at the latest: those that leave within their grace."""
