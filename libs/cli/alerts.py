@@ -18,9 +18,8 @@ from contracts.alerts import (
 from libs.cli import options, output, words
 from libs.cli.errors import CliError
 from libs.cli.manual import ManualGroup
-from libs.cli.session import Session, connected, run
+from libs.cli.session import Session, connected, every, run
 
-MAX_PAGES = 100
 MAX_REASON = 1024
 SHORT_ID = 18
 ALERTNAME = "alertname"
@@ -64,16 +63,11 @@ async def _list(state: str | None, stack: Path | None, *, as_json: bool) -> None
 
 
 async def all_alerts(session: Session, state: AlertPhase | None = None) -> list[AlertRecord]:
-    """Every alert, newest firing first, up to MAX_PAGES pages."""
-    found: list[AlertRecord] = []
-    cursor: str | None = None
-    for _ in range(MAX_PAGES):
-        page = await session.ask(registry.QUERY_ALERTS, AlertsQuery(state=state, cursor=cursor))
-        found += page.alerts
-        cursor = page.cursor
-        if cursor is None:
-            break
-    return found
+    """Every alert, newest firing first."""
+    return await every(
+        lambda cursor: session.ask(registry.QUERY_ALERTS, AlertsQuery(state=state, cursor=cursor)),
+        lambda page: page.alerts,
+    )
 
 
 def row(record: AlertRecord, now: datetime) -> tuple[str, ...]:

@@ -14,8 +14,8 @@ from libs.audit import Findings, reference
 from libs.cli import options, output, words
 from libs.cli.errors import FAILED, CliError
 from libs.cli.manual import ManualGroup
-from libs.cli.session import Session, connected, run
-from libs.cli.verify import card_in, every, find_invoice, invoice_lines, verify
+from libs.cli.session import Session, connected, every, run
+from libs.cli.verify import card_in, find_invoice, invoice_lines, verify
 from libs.kit.ids import new_id
 
 LOOK_EVERY_S = 0.3

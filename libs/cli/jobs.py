@@ -7,13 +7,13 @@ import click
 
 from contracts import registry
 from contracts.jobs import JobCancel, JobPhase, JobState, Resources
-from contracts.requests import JobsQuery
+from contracts.requests import JobsPage, JobsQuery
 from libs.cli import options, output, words
 from libs.cli.follow import Change, ask_for, ended
 from libs.cli.logs import logs
 from libs.cli.manual import ManualGroup
 from libs.cli.orders import hold, release, reprioritize
-from libs.cli.session import Session, connected, run
+from libs.cli.session import Session, connected, pages, run
 from libs.cli.submit import submit
 from libs.cli.watch import watch
 from libs.cli.why import history_row, state_words, summary
@@ -70,13 +70,14 @@ async def _list(phase: JobPhase | None, limit: int, tenant: str, stack: Path | N
 
 async def _jobs(session: Session, phase: JobPhase | None, limit: int, tenant: str) -> list[JobState]:
     found: list[JobState] = []
-    cursor: str | None = None
-    while len(found) < limit:
+
+    async def ask(cursor: str | None) -> JobsPage:
         asked = JobsQuery(state=phase, cursor=cursor, limit=min(limit - len(found), LIST_LIMIT))
-        page = await session.ask(registry.QUERY_JOBS, asked, key=tenant)
+        return await session.ask(registry.QUERY_JOBS, asked, key=tenant)
+
+    async for page in pages(ask):
         found += page.jobs
-        cursor = page.cursor
-        if cursor is None:
+        if len(found) >= limit:
             break
     return found
 

@@ -9,7 +9,7 @@ import click
 from typing_extensions import override
 
 from contracts import registry
-from contracts.fleet import Change, FaultTold, HistoryQuery, NodeQuery, NodeReply
+from contracts.fleet import FaultTold, HistoryQuery, NodeQuery, NodeReply
 from contracts.health import CardHealth
 from contracts.nodes import NodeOrder, NodeState
 from contracts.registry import Message
@@ -17,14 +17,13 @@ from libs.cli import options, output, words
 from libs.cli.errors import CliError, UnreachableError
 from libs.cli.manual import Manual, ManualGroup
 from libs.cli.nodes import MILLI, cards
-from libs.cli.session import Session, connected, run
+from libs.cli.session import Session, connected, every, run
 from libs.kit.ids import new_id
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 MAX_REASON = 1024
-MAX_PAGES = 100
 ORDER_TIMEOUT_S = 15.0
 ACTOR = "operator"
 TOLD_BY = (
@@ -185,15 +184,11 @@ def _card(card: CardHealth) -> tuple[str, ...]:
 
 
 async def _history(name: str, stack: Path | None, *, as_json: bool) -> None:
-    found: list[Change] = []
-    cursor: str | None = None
     async with connected(stack) as session:
-        for _ in range(MAX_PAGES):
-            page = await session.ask(registry.QUERY_HISTORY, HistoryQuery(node=name, cursor=cursor))
-            found += page.changes
-            cursor = page.cursor
-            if cursor is None:
-                break
+        found = await every(
+            lambda cursor: session.ask(registry.QUERY_HISTORY, HistoryQuery(node=name, cursor=cursor)),
+            lambda page: page.changes,
+        )
     if as_json:
         output.as_json({"node": name, "changes": found})
         return

@@ -23,8 +23,7 @@ from contracts.nodes import Link, LinkCharge, LinkKind, NodeFacts, NodeState
 from contracts.requests import NodesQuery
 from libs.cli import fleetfile, options, output, words
 from libs.cli.manual import ManualGroup
-from libs.cli.session import Session, connected, run
-from libs.cli.verify import every
+from libs.cli.session import Session, connected, every, run
 
 MILLI = 1000
 FORMATS = {"csv": fleetfile.as_csv, "json": fleetfile.as_json}

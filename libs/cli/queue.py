@@ -11,7 +11,7 @@ from contracts.queue import QueuedJob, QueuePage, QueueQuery
 from libs.cli import options, output, words
 from libs.cli.explain import soon
 from libs.cli.manual import Manual
-from libs.cli.session import Session, connected, run
+from libs.cli.session import Session, connected, pages, run
 
 SHOWN = 50
 HEADERS = ("TURN", "JOB", "NAME", "TENANT", "KIND", "PRIORITY", "ASKS", "WAITS", "REASON", "EXPECTED")
@@ -49,17 +49,19 @@ async def _queue(limit: int, tenant: str, stack: Path | None, *, as_json: bool) 
 
 async def _pages(session: Session, tenant: str, limit: int) -> QueuePage:
     """The first `limit` jobs in one page."""
-    page = await _page(session, tenant, None, limit)
-    jobs = page.jobs
-    while page.cursor is not None and len(jobs) < limit:
-        page = await _page(session, tenant, page.cursor, limit - len(jobs))
-        jobs = [*jobs, *page.jobs]
-    return page.model_copy(update={"jobs": jobs})
+    found: list[QueuePage] = []
+    jobs: list[QueuedJob] = []
 
+    async def ask(cursor: str | None) -> QueuePage:
+        asked = QueueQuery(cursor=cursor, limit=min(limit - len(jobs), PAGE_LIMIT))
+        return await session.ask(registry.QUERY_QUEUE, asked, key=tenant)
 
-async def _page(session: Session, tenant: str, cursor: str | None, limit: int) -> QueuePage:
-    asked = QueueQuery(cursor=cursor, limit=min(limit, PAGE_LIMIT))
-    return await session.ask(registry.QUERY_QUEUE, asked, key=tenant)
+    async for page in pages(ask):
+        found.append(page)
+        jobs += page.jobs
+        if len(jobs) >= limit:
+            break
+    return found[-1].model_copy(update={"jobs": jobs})
 
 
 def row(job: QueuedJob, now: datetime) -> tuple[str, ...]:

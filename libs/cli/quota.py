@@ -9,7 +9,7 @@ from contracts import registry
 from contracts.queue import QuotaLine, QuotaPage, QuotaQuery, QuotaResource, TenantQuota
 from libs.cli import options, output, words
 from libs.cli.manual import Manual
-from libs.cli.session import Session, connected, run
+from libs.cli.session import Session, connected, every, run
 
 COUNTED = {
     QuotaResource.GPU_MS: "GPU-hours a month",
@@ -69,12 +69,10 @@ async def _quota(tenant: str, stack: Path | None, *, as_json: bool) -> None:
 
 async def _pages(session: Session, tenant: str) -> QuotaPage:
     """All tenants in one page."""
-    page = await session.ask(registry.QUERY_QUOTA, QuotaQuery(), key=tenant)
-    tenants = page.tenants
-    while page.cursor is not None:
-        page = await session.ask(registry.QUERY_QUOTA, QuotaQuery(cursor=page.cursor), key=tenant)
-        tenants = [*tenants, *page.tenants]
-    return page.model_copy(update={"tenants": tenants})
+    found = await every(
+        lambda cursor: session.ask(registry.QUERY_QUOTA, QuotaQuery(cursor=cursor), key=tenant), lambda page: [page]
+    )
+    return found[-1].model_copy(update={"tenants": [one for page in found for one in page.tenants]})
 
 
 def row(one: TenantQuota, line: QuotaLine) -> tuple[str, ...]:

@@ -2,11 +2,11 @@
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from nats.errors import Error as NatsError
 
@@ -27,13 +27,40 @@ from libs.objects import AsyncStore, ObjectsError, UnavailableError
 M = TypeVar("M", bound=Model)
 R = TypeVar("R", bound=Model)
 T = TypeVar("T")
+P = TypeVar("P", bound="Page")
 
+MAX_PAGES = 100_000
 REQUEST_TIMEOUT_S = 5.0
 CONNECT_TIMEOUT_S = 10.0
 POLL_S = 0.1
 INTERRUPTED = 130
 QUIET = "error"
 TRACES = "traces"
+
+
+class Page(Protocol):
+    """A reply that goes on at `cursor`."""
+
+    @property
+    def cursor(self) -> str | None:
+        """Where the next page begins."""
+        ...
+
+
+async def pages(ask: Callable[[str | None], Awaitable[P]]) -> AsyncIterator[P]:
+    """The pages of a query; `ask` gets one by the cursor of the page before."""
+    cursor: str | None = None
+    for _ in range(MAX_PAGES):
+        page = await ask(cursor)
+        yield page
+        cursor = page.cursor
+        if cursor is None:
+            break
+
+
+async def every(ask: Callable[[str | None], Awaitable[P]], items: Callable[[P], Iterable[T]]) -> list[T]:
+    """What all pages of a query hold together."""
+    return [item async for page in pages(ask) for item in items(page)]
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,7 @@ from contracts import registry
 from contracts.usage import AttemptUsage, RefusedQuery, RefusedRow, SamplesQuery, UsageQuery, UsageRow
 from libs.cli import options, output
 from libs.cli.manual import Manual
-from libs.cli.session import Session, connected, run
-from libs.cli.verify import every
+from libs.cli.session import Session, connected, every, run
 from libs.cli.words import HOUR_MS
 
 HOUR_DIGITS = 6

@@ -3,15 +3,15 @@
 import asyncio
 import re
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from contracts import registry
 from contracts.base import Model
-from contracts.invoices import Invoice, InvoiceLine, InvoicesQuery, LinesQuery
+from contracts.invoices import Invoice, InvoiceLine, InvoicesQuery, LinesPage, LinesQuery
 from contracts.registry import NO_KEY, Request
 from contracts.requests import ProblemCode
 from contracts.usage import (
@@ -41,16 +41,14 @@ from libs.audit.gathered import Extract
 from libs.bus.errors import Problem
 from libs.cli import output, words
 from libs.cli.errors import CliError, FileError, UnreachableError
-from libs.cli.session import Session
+from libs.cli.session import Session, every, pages
 from libs.cli.streams import Say, Streams
 from libs.objects import AsyncStore, ObjectsError, UnavailableError, digest_of
 
 T = TypeVar("T")
-P = TypeVar("P", bound="Page")
 M = TypeVar("M", bound=Model)
 R = TypeVar("R", bound=Model)
 
-MAX_PAGES = 100_000
 AT_ONCE = 8
 _ASIDE = re.compile(r"For further information visit \S+|[\w.]+ failed: ValidationError:|\d+ validation errors? for")
 _INPUT = re.compile(r"\[type=\w+, input_value=(.*?), input_type=\w+\]")
@@ -73,41 +71,16 @@ async def told_by(session: Session, request: Request[M, R], body: M, key: str) -
         raise
 
 
-class Page(Protocol):
-    """A reply that goes on at `cursor`."""
-
-    @property
-    def cursor(self) -> str | None:
-        """Where the next page begins."""
-        ...
-
-
-async def every(ask: Callable[[str | None], Awaitable[P]], items: Callable[[P], Iterable[T]]) -> list[T]:
-    """What all pages of a query hold together."""
-    found, cursor = list[T](), None
-    for _ in range(MAX_PAGES):
-        page = await ask(cursor)
-        found += items(page)
-        cursor = page.cursor
-        if cursor is None:
-            break
-    return found
-
-
 async def invoice_lines(session: Session, invoice: Invoice) -> tuple[list[InvoiceLine], str]:
     """The lines of an invoice, and the text of the rate card that billing keeps for it."""
-    texts: list[str] = []
-    lines: list[InvoiceLine] = []
-    cursor: str | None = None
-    for _ in range(MAX_PAGES):
+
+    async def ask(cursor: str | None) -> LinesPage:
         query = LinesQuery(invoice_id=invoice.invoice_id, cursor=cursor)
-        page = await told_by(session, registry.QUERY_LINES, query, invoice.tenant)
-        texts += [page.rate_card_text] if page.rate_card_text is not None else []
-        lines += page.lines
-        cursor = page.cursor
-        if cursor is None:
-            break
-    return lines, texts[0] if texts else ""
+        return await told_by(session, registry.QUERY_LINES, query, invoice.tenant)
+
+    found = [page async for page in pages(ask)]
+    texts = (page.rate_card_text for page in found if page.rate_card_text is not None)
+    return [line for page in found for line in page.lines], next(texts, "")
 
 
 def card_in(folder: Path, invoice: Invoice) -> str:
@@ -320,12 +293,10 @@ async def find_invoice(session: Session, name: str | None, tenant: str = NO_KEY)
         return name is None or name == reference(invoice) or invoice.invoice_id.startswith(name)
 
     found = list[Invoice]()
-    cursor: str | None = None
-    for _ in range(MAX_PAGES):
-        page = await told_by(session, registry.QUERY_INVOICES, InvoicesQuery(cursor=cursor), tenant)
+    asked = pages(lambda cursor: told_by(session, registry.QUERY_INVOICES, InvoicesQuery(cursor=cursor), tenant))
+    async for page in asked:
         found += [invoice for invoice in page.invoices if is_named(invoice)]
-        cursor = page.cursor
-        if cursor is None or (name is None and found):
+        if name is None and found:
             break
     if name is not None and len(found) > 1:
         msg = f"invoice {name!r} is the beginning of {len(found)} ids: give more of it"

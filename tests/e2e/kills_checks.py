@@ -15,7 +15,7 @@ from contracts.jobs import JobState, Outcome
 from contracts.requests import Holding, HoldingsPage, HoldingsQuery
 from contracts.usage import AttemptUsage, UsagePage, UsageQuery
 from libs.bus import Event
-from libs.cli.verify import every
+from libs.cli.session import every
 from tests.e2e.fleet import TENANT, Fleet
 from tests.e2e.kills_load import Load, Submit
 from tests.e2e.kills_parts import Kill
