@@ -109,7 +109,7 @@ class Questions:
         return DeclaredPage(nodes=page, cursor=page[-1].node.node if len(page) < len(found) else None)
 
     async def declare(self, tx: Tx[Connection], call: Call[DeclareRequest]) -> DeclareReply:
-        """Keep declarations that say something new, and tell the nodes that are announced of what they complete."""
+        """Keep declarations that say something new, and tell anew the announced nodes that they complete otherwise."""
         await store.lock_clock(tx.conn)
         body, at, actor = call.body, self.clock.now(), call.caller or OPERATOR
         names = [node.node for node in body.nodes]
@@ -118,9 +118,12 @@ class Questions:
             raise Problem(ProblemCode.INVALID, f"node {twice} is declared {names.count(twice)} times: declare it once")
         known = await store_fleet.declared_some(tx.conn, names)
         fresh = [node for node in body.nodes if known.get(node.node) != node]
+        concerned = [*(node.node for node in fresh), *body.withdrawn]
+        before = await store.portraits(tx.conn, concerned)
         await store_fleet.declare(tx.conn, fresh, body.reason, at=at, actor=actor)
         gone = await store_fleet.withdraw(tx.conn, body.withdrawn, body.reason, at=at, actor=actor)
-        nodes = await store.some_nodes(tx.conn, [*(node.node for node in fresh), *gone])
+        after, tell = await store.portraits(tx.conn, concerned), self.effects.teller.state
+        nodes = await store.some_nodes(tx.conn, [name for name in after if tell(after[name]) != tell(before[name])])
         moves = [retell(one, one, Cause.DECLARED, f"declared otherwise: {body.reason}") for one in nodes.values()]
         await self.effects.run_moves(tx, moves, at=at, actor=actor)
         changed = sum(node.node in known for node in fresh)

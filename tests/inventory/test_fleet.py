@@ -157,6 +157,23 @@ async def test_a_declared_node_is_no_node_until_it_is_announced_and_then_they_ar
     assert [(one.event, one.reason) for one in history.changes] == [("withdrawn", "moved"), ("declared", "audit")]
 
 
+async def test_a_declaration_that_completes_nothing_of_a_node_is_kept_and_not_told_of_it(stage: Stage) -> None:
+    await stage.join("a", "GPU-1")
+    await stage.order(registry.NODES_CORDON, "a", "disk swap")
+    noted = await stage.told("a", "graded", after=1)
+    for first in (True, False):
+        known = DeclareRequest(nodes=[declared("a")], reason="audit")
+        told = await stage.ask(registry.CALL_DECLARE, known)
+        assert (told.added, told.unchanged) == (int(first), int(not first))
+        [state] = (await stage.page()).nodes
+        assert (state.version, state.reason) == (noted.version, "cordoned by operator/ops: disk swap")
+    gone = DeclareRequest(withdrawn=["a"], reason="not ours")
+    assert (await stage.ask(registry.CALL_DECLARE, gone)).withdrawn == 1
+    assert (await stage.page()).nodes[0].version == noted.version
+    history = await stage.ask(registry.QUERY_HISTORY, HistoryQuery(node="a"))
+    assert [one.event for one in history.changes] == ["withdrawn", "declared", "graded", "graded"]
+
+
 async def test_a_node_nobody_knows_is_not_found(stage: Stage) -> None:
     for request, body in ((registry.QUERY_NODE, NodeQuery(node="x")), (registry.QUERY_HISTORY, HistoryQuery(node="x"))):
         with pytest.raises(Problem, match="there is no node x") as caught:
