@@ -14,6 +14,7 @@ from libs.cli import picture as picture_file
 from libs.cli.manual import ManualGroup
 
 MAX_SEEDS = 1000
+MAX_CARDS = 1_000_000
 
 
 def _seeds(_context: click.Context, _parameter: click.Parameter, text: str) -> tuple[int, ...]:
@@ -21,7 +22,7 @@ def _seeds(_context: click.Context, _parameter: click.Parameter, text: str) -> t
     seeds: list[int] = []
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")
-        if not first.isdigit() or (dash and not last.isdigit()) or len(first + last) > len(str(MAX_SEEDS)) * 4:
+        if not first.isdecimal() or (dash and not last.isdecimal()) or len(first + last) > len(str(MAX_SEEDS)) * 4:
             msg = f"{text!r}: {part.strip()!r} is no number and no range: write 42-51, or 1,2,5-7"
             raise click.BadParameter(msg)
         span = range(int(first), int(last or first) + 1)
@@ -49,7 +50,7 @@ def bench() -> None:
     required=True,
     help="Folder with one .trace file a virtual cluster, and simulation_throughputs.json.",
 )
-@click.option("--cards", type=click.IntRange(min=1), required=True, help="How many V100, on nodes of eight.")
+@click.option("--cards", type=click.IntRange(1, MAX_CARDS), required=True, help="How many V100, on nodes of eight.")
 @click.option(
     "--policy",
     "policies",

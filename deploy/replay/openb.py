@@ -93,10 +93,10 @@ def _rows(file: Path, columns: Sequence[str]) -> Iterator[tuple[str, Row]]:
             reader = csv.DictReader(lines)
             missing = [column for column in columns if column not in (reader.fieldnames or ())]
             if missing:
-                msg = f"{file}:1: no column {', '.join(missing)}: the openb format has {', '.join(columns)}"
+                msg = f"{file}, line 1: no column {', '.join(missing)}: the openb format has {', '.join(columns)}"
                 raise FileError(msg)
             for row in reader:
-                where = f"{file}:{reader.line_num}"
+                where = f"{file}, line {reader.line_num}"
                 absent = [column for column in columns if not isinstance(row.get(column), str)]
                 if absent:
                     _broken(where, absent[0], None, f"a row has {', '.join(columns)}")
@@ -105,13 +105,14 @@ def _rows(file: Path, columns: Sequence[str]) -> Iterator[tuple[str, Row]]:
                     raise FileError(msg)
                 yield where, row
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        msg = f"{file} cannot be read ({error}): name a CSV file of the openb format"
+        cause = error.strerror if isinstance(error, OSError) else error
+        msg = f"{file} cannot be read ({cause}): name a CSV file of the openb format"
         raise FileError(msg) from None
 
 
 def _number(where: str, row: Row, column: str, most: int = 10**12) -> int:
     text = row[column].strip()
-    if not text.isascii() or not text.isdigit() or int(text) > most:
+    if not text.isascii() or not text.isdigit() or len(text) > len(str(most)) or int(text) > most:
         _broken(where, column, row[column], f"it must be a whole number from 0 to {most}")
     return int(text)
 

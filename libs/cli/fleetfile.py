@@ -158,8 +158,8 @@ def _nested(values: Mapping[str, str]) -> dict[str, Any]:
 
 def _openb(path: Path, where: str, values: Mapping[str, str]) -> dict[str, Any]:
     for name in ("cpu_milli", "memory_mib", "gpu"):
-        if re.fullmatch(r"\d+(\.0)?", values[name]) is None:
-            msg = f"{path}, {where}, field {name} is {values[name]!r}: a whole number, not below zero"
+        if re.fullmatch(r"[0-9]{1,15}(\.0)?", values[name]) is None:
+            msg = f"{path}, {where}, field {name} is {values[name]!r}: a whole number from 0, of at most 15 digits"
             raise FileError(msg)
     if re.fullmatch(NAME_PATTERN, values["sn"]) is None:
         msg = f"{path}, {where}, field sn is {values['sn']!r}: a node's name matches {NAME_PATTERN.strip('^$')}"

@@ -6,11 +6,13 @@ is broken, and 2 when the options are wrong.
 
 import argparse
 import json
+import re
 import sys
 from collections import Counter
 from time import process_time
 from typing import Any
 
+from tests.options import Options, whole
 from tests.sim.large import LargeRun, Size
 from tests.sim.shrink import run, shrink
 
@@ -19,14 +21,14 @@ EVERY = 20
 
 def main(arguments: list[str]) -> int:
     """The command line."""
-    parser = argparse.ArgumentParser(prog="just sim", description=__doc__)
+    parser = Options(prog="just sim", description=__doc__)
     parser.add_argument(
         "--seeds", default="1-200", type=span, help="small worlds with much trouble, one a seed: 7 or 1-200"
     )
-    parser.add_argument("--nodes", type=int, default=0, help="one large world of so many nodes instead")
-    parser.add_argument("--jobs", type=int, default=100_000, help="jobs of the large world")
-    parser.add_argument("--seed", type=int, default=1, help="seed of the large world")
-    parser.add_argument("--load", type=float, default=0.85, help="cards asked for, as a share of those there are")
+    parser.add_argument("--nodes", type=whole(1, 1_000_000), default=0, help="one large world of so many nodes instead")
+    parser.add_argument("--jobs", type=whole(1, 100_000_000), default=100_000, help="jobs of the large world")
+    parser.add_argument("--seed", type=whole(0, 2**63 - 1), default=1, help="seed of the large world")
+    parser.add_argument("--load", type=share, default=0.85, help="cards asked for, as a share of those there are")
     options = parser.parse_args(arguments)
     if options.nodes:
         size = Size(options.nodes, options.jobs, options.seed, options.load)
@@ -40,6 +42,14 @@ def main(arguments: list[str]) -> int:
 def _progress(words: str) -> None:
     sys.stderr.write(words + "\n")
     sys.stderr.flush()
+
+
+def share(said: str) -> float:
+    """A load above nothing."""
+    if re.fullmatch(r"[0-9]{0,3}\.?[0-9]{1,9}", said) is None or float(said) <= 0:
+        msg = f"{said!r} is no share of the cards: give a number above 0, such as 0.85"
+        raise argparse.ArgumentTypeError(msg)
+    return float(said)
 
 
 def span(said: str) -> tuple[int, int]:

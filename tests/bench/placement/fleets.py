@@ -8,8 +8,9 @@ import numpy as np
 
 from contracts.base import Tier
 from deploy.replay.openb import MIB, Node, fleet_of, read_nodes, read_tasks
+from libs.cli.errors import FileError
 from services.scheduler.core.arrays import CARD, NEVER, Demand, Fleet, Ints, Queue, Running, Tenants
-from tests.data import data_home
+from tests.data import VARIABLE, data_home
 
 NODES_FILE, PODS_FILE = "openb_node_list_gpu_node.csv", "openb_pod_list_default.csv"
 TENANTS = 50
@@ -33,6 +34,10 @@ def load(nodes: Path | None, pods: Path | None) -> Load:
     folder = data_home() / "openb"
     if nodes is None and pods is None and not folder.is_dir():
         return made_up()
+    if (nodes is None or pods is None) and not folder.is_dir():
+        given, wanted = ("--pods", "--nodes") if nodes is None else ("--nodes", "--pods")
+        msg = f"{given} is given without {wanted}, and {folder} is not there: give both, or set {VARIABLE}"
+        raise FileError(msg)
     return Load(read_nodes(nodes or folder / NODES_FILE), read_tasks(pods or folder / PODS_FILE))
 
 

@@ -6,7 +6,8 @@ GiB a card, `rank` the worst place of a published H100 layout in its plan, `zero
 
 import pytest
 
-from tests.bench.frame import Case, say, short
+from libs.cli.errors import FileError
+from tests.bench.frame import Case, short
 from tests.unit.planner.errors import left_out, memory_errors, ptdp_and_zero3, ranked, timing_errors
 from tests.unit.planner.published import rows
 
@@ -27,8 +28,7 @@ async def run(*, quick: bool) -> dict[str, Case]:
             "zero3": _zero3(),
         }
     except pytest.skip.Exception as missing:
-        say(str(missing))
-        raise SystemExit(1) from None
+        raise FileError(str(missing)) from None
 
 
 def _h100() -> list[dict[str, str]]:

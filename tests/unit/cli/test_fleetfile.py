@@ -73,8 +73,12 @@ def test_the_published_openb_list_is_read_whole() -> None:
     [
         (f"{HEAD}\n", " holds no node: write at least one"),
         ("", " holds no node: write at least one"),
-        (f"{HEAD}\na,1,1,1,T4\n\nb,1,1,x,T4\n", ", line 4, field gpu is 'x': a whole number, not below zero"),
-        (f"{HEAD}\na,1,1,-1,T4\n", ", line 2, field gpu is '-1': a whole number, not below zero"),
+        (
+            f"{HEAD}\na,1,1,1,T4\n\nb,1,1,x,T4\n",
+            ", line 4, field gpu is 'x': a whole number from 0, of at most 15 digits",
+        ),
+        (f"{HEAD}\na,1,1,-1,T4\n", ", line 2, field gpu is '-1': a whole number from 0, of at most 15 digits"),
+        (f"{HEAD}\na,{'9' * 400},1,1,T4\n", ", line 2, field cpu_milli is '999"),
         (f"{HEAD}\na,1,1,1,\n", ", line 2, field model is empty: 1 cards have a model"),
         (f"{HEAD}\na,1,1,1\n", ", line 2: 4 fields, the header names 5"),
         (

@@ -1,8 +1,11 @@
 """Published configurations as the planner takes them: the tables' rows, models and clusters by name, layouts."""
 
 import csv
-from pathlib import Path
+import re
+from collections.abc import Mapping
+from typing import Any
 
+from libs.cli.errors import FileError
 from libs.planner.layout import Layout
 from libs.planner.shapes import Attention, Card, Cluster, Link, Peaks, Transformer
 from tests.data import public_data
@@ -12,13 +15,36 @@ H100 = Card(memory_gib=80, memory_gb_s=3350, peak_tflops=Peaks(bf16=989))
 GPT = {"22B": (6144, 64, 48), "175B": (12288, 96, 96), "530B": (20480, 128, 105), "1T": (25600, 160, 128)}
 MPT = {"7B": (4096, 32, 32), "13B": (5120, 40, 40), "30B": (7168, 56, 48), "70B": (8192, 64, 80)}
 
+MODEL = "model"
+NUMBER = re.compile(r"[0-9]{1,12}(\.[0-9]+)?")
+
 Row = dict[str, str]
 
 
 def rows(name: str) -> list[Row]:
-    path: Path = public_data("parallelism") / name
-    lines = [line for line in path.read_text().splitlines() if not line.startswith("#")]
-    return list(csv.DictReader(lines))
+    """The rows of one table. Raises FileError that names file, line and field where one is broken."""
+    path = public_data("parallelism") / name
+    try:
+        lines = [(number, line) for number, line in enumerate(path.read_text().splitlines(), 1) if line[:1] != "#"]
+    except (OSError, UnicodeDecodeError) as error:
+        msg = f"{path} cannot be read ({error}): take it from where the public data comes from"
+        raise FileError(msg) from None
+    return [
+        checked(f"{path}, line {number}", row)
+        for (number, _), row in zip(lines[1:], csv.DictReader(line for _, line in lines), strict=True)
+    ]
+
+
+def checked(where: str, row: Mapping[Any, Any]) -> Row:
+    """A row whose fields are all there, and all but names numbers."""
+    for field, text in row.items():
+        if field != MODEL and not (isinstance(text, str) and NUMBER.fullmatch(text)):
+            msg = f"{where}: field {field} is {text!r}: it must be a number"
+            raise FileError(msg)
+        if field == MODEL and text not in {*GPT, *MPT}:
+            msg = f"{where}: field {field} is {text!r}: it must be one of {', '.join([*GPT, *MPT])}"
+            raise FileError(msg)
+    return dict(row)
 
 
 def a100s(cards: int) -> Cluster:

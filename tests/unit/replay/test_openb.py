@@ -55,14 +55,15 @@ def test_five_columns_are_enough(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("sn,cpu_milli\n", ":1: no column memory_mib, gpu, model"),
-        (NODES + "d,x,1,1,T4\n", ":5: field cpu_milli is 'x'"),
-        (NODES + "d,1,-1,1,T4\n", ":5: field memory_mib is '-1'"),
-        (NODES + "d,1,1,1.5,T4\n", ":5: field gpu is '1.5'"),
-        (NODES + "a,1,1,1,T4\n", ":5: field sn is 'a'"),
-        (NODES + "d,1,1,1,\n", ":5: field model is ''"),
-        (NODES + "d,1\n", ":5: field memory_mib is missing"),
-        (NODES + "d,1,1,1,T4,1\n", ":5: the row has more fields"),
+        ("sn,cpu_milli\n", ", line 1: no column memory_mib, gpu, model"),
+        (NODES + "d,x,1,1,T4\n", ", line 5: field cpu_milli is 'x'"),
+        (NODES + f"d,{'9' * 5000},1,1,T4\n", ", line 5: field cpu_milli is '999"),
+        (NODES + "d,1,-1,1,T4\n", ", line 5: field memory_mib is '-1'"),
+        (NODES + "d,1,1,1.5,T4\n", ", line 5: field gpu is '1.5'"),
+        (NODES + "a,1,1,1,T4\n", ", line 5: field sn is 'a'"),
+        (NODES + "d,1,1,1,\n", ", line 5: field model is ''"),
+        (NODES + "d,1\n", ", line 5: field memory_mib is missing"),
+        (NODES + "d,1,1,1,T4,1\n", ", line 5: the row has more fields"),
         ("sn,cpu_milli,memory_mib,gpu,model\nc,1,1,0,\n", "has no node with cards"),
     ],
 )
@@ -70,17 +71,17 @@ def test_a_broken_node_is_named_with_its_line_and_field(tmp_path: Path, text: st
     file = written(tmp_path, text)
     with pytest.raises(FileError) as caught:
         read_nodes(file)
-    assert f"{file}{said if said.startswith(':') else ' ' + said}" in str(caught.value)
+    assert f"{file}{said if said.startswith(',') else ' ' + said}" in str(caught.value)
 
 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (TASK + "p,1,1,1,1001,,\n", ":3: field gpu_milli is '1001'"),
-        (TASK + "p,1,1,1,0,,\n", ":3: field gpu_milli is '0'"),
-        (TASK + "p,1,1,0,10,,\n", ":3: field gpu_milli is '10'"),
-        (TASK + "p,1,1,2,500,,\n", ":3: field gpu_milli is '500'"),
-        (TASK + "p,,1,1,500,,\n", ":3: field cpu_milli is ''"),
+        (TASK + "p,1,1,1,1001,,\n", ", line 3: field gpu_milli is '1001'"),
+        (TASK + "p,1,1,1,0,,\n", ", line 3: field gpu_milli is '0'"),
+        (TASK + "p,1,1,0,10,,\n", ", line 3: field gpu_milli is '10'"),
+        (TASK + "p,1,1,2,500,,\n", ", line 3: field gpu_milli is '500'"),
+        (TASK + "p,,1,1,500,,\n", ", line 3: field cpu_milli is ''"),
         ("p,1,1,0,0,,\n", "has no task that asks cards"),
     ],
 )
@@ -88,7 +89,7 @@ def test_a_broken_task_is_named_with_its_line_and_field(tmp_path: Path, text: st
     file = written(tmp_path, PODS + text)
     with pytest.raises(FileError) as caught:
         read_tasks(file)
-    assert f"{file}{said if said.startswith(':') else ' ' + said}" in str(caught.value)
+    assert f"{file}{said if said.startswith(',') else ' ' + said}" in str(caught.value)
 
 
 def test_a_file_that_is_none_is_named(tmp_path: Path) -> None:
