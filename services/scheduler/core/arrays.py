@@ -36,7 +36,8 @@ class Fleet:
     `pool` is `ANYONE` (-1) where every tenant may use the node. `scarce` nodes have the high-bandwidth links that gangs
     need. `free_budget` is what the assessed limit of the node leaves of its cards (millionths, `NEVER` without a
     limit), `free_link_mbps` what is left of its link. A node holds at most `node_slots` members. `card_link` numbers
-    the groups of cards that share a card link within their node.
+    the groups of cards that share a card link within their node. `budget` and `link_mbps` are what the limits would
+    leave if nothing ran (empty: what they leave now); `card_bad` cards take nothing, whatever ends (empty: none is).
     """
 
     nodes: tuple[str, ...]  # N
@@ -65,6 +66,9 @@ class Fleet:
     card_memory_bytes: Ints  # C
     card_link: Ints  # C
     card_free: Ints  # C, millionths
+    budget: Ints = field(default_factory=_none)  # N
+    link_mbps: Ints = field(default_factory=_none)  # N
+    card_bad: Bools = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))  # C
 
 
 class Level(StrEnum):
@@ -233,13 +237,19 @@ class Reservation:
 
 @dataclass(frozen=True)
 class Stay:
-    """Why one job gets no place now, and when it may expect one."""
+    """Why one job gets no place now, and when it may expect one.
+
+    `returns`: nodes that are known but not ready would hold it, if those that are ready were empty. `cohort` is the one
+    whose bound is in the way.
+    """
 
     job_id: str
     version: int
     reason: Reason
     starts_us: int = NEVER
     basis: str = ""
+    returns: bool = False
+    cohort: str | None = None
 
 
 @dataclass(frozen=True)

@@ -28,11 +28,15 @@ CROWDED = "not known: room is kept for jobs that come before it"
 
 @dataclass(frozen=True)
 class Wait:
-    """Why a job waits, when it may start, and what that rests on. No reason: what the fleet lacks in the end."""
+    """Why a job waits, when it may start, and what that rests on. No reason: what the fleet lacks in the end.
+
+    `cohort`: whose bound is in the way.
+    """
 
     reason: Reason | None
     starts_us: int = NEVER
     basis: str = ""
+    cohort: str | None = None
 
 
 class Blocked:
@@ -147,7 +151,8 @@ class Blocked:
         leave = "1 job there leaves" if victims == 1 else f"{victims} jobs there leave"
         rests = f"{leave} within a grace of {scene.policy.grace_s} s"
         self._keep(turn, found, scene.now_us, starts, rests)
-        return Wait(stays.leaving(victims, self._asked[turn.job]), starts, rests)
+        demand = scene.queue.shapes[self._shape[turn.job]]
+        return Wait(stays.leaving(victims, demand, self._asked[turn.job]), starts, rests)
 
     def _keep(self, turn: Turn, found: Found, from_us: int, starts_us: int, rests: str) -> None:
         self._keep_nodes(turn, nodes_of(found), from_us, starts_us, rests)
@@ -194,7 +199,7 @@ class Blocked:
         if nodes is None or scene.fleet.ready[nodes].all():
             self._hopeless.add(purpose, demand)
             return None
-        rests = f"not known: nodes that are out of sight; what is left is kept for {scene.policy.repair_s} s"
+        rests = f"not known: nodes that are not ready; what is left of its place is kept for {scene.policy.repair_s} s"
         self._keep_nodes(turn, nodes, until, NEVER, rests)
         return Wait(None, NEVER, rests)
 
@@ -265,10 +270,11 @@ class Blocked:
         self._stop(victims, dict.fromkeys(victims, PreemptWhy.PRIORITY), turn.job)
         return self._keep_leaving(turn, found, len(victims))
 
-    def limit_ends(self, tenant: int, over: int) -> int:
-        """When so much less will be held by the tenant, by the longest runs; `NEVER` if that is not known."""
+    def limit_ends(self, tenants: Sequence[int], over: int, resource: str) -> int:
+        """When `tenants` will hold so much less, of cards or of jobs, by the longest runs; `NEVER` if not known."""
         work = self._work
-        own = np.flatnonzero(work.running.tenant == tenant)
+        own = np.flatnonzero(np.isin(work.running.tenant, np.array(tenants, dtype=np.int64)))
         order = own[np.argsort(work.ends_us[own], kind="stable")]
-        enough = np.flatnonzero(np.cumsum(work.cards[order]) >= over)
+        held = work.cards[order] if resource == "cards" else np.ones(len(order), dtype=np.int64)
+        enough = np.flatnonzero(np.cumsum(held) >= over)
         return int(work.ends_us[order[enough[0]]]) if len(enough) else NEVER

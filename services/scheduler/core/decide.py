@@ -10,10 +10,11 @@ from dataclasses import dataclass, replace
 
 from contracts.base import Reason
 from services.scheduler.core import stays
-from services.scheduler.core.arrays import NEVER, Fleet, Placement, Plan, Queue, Running, Stay, Tenants
+from services.scheduler.core.arrays import NEVER, Demand, Fleet, Placement, Plan, Queue, Running, Stay, Tenants
 from services.scheduler.core.blocked import Blocked, Wait
 from services.scheduler.core.fairness import Accounts, Short
 from services.scheduler.core.figures import Figures
+from services.scheduler.core.hopeless import Hopeless
 from services.scheduler.core.keeping import Keeping
 from services.scheduler.core.order import Turn, Turns
 from services.scheduler.core.packing import PLACERS, Found, Memo, Mix, Room
@@ -23,7 +24,8 @@ from services.scheduler.core.scene import Scene, asked_of, end_us, held_by, node
 from services.scheduler.core.stages import staged
 from services.scheduler.core.words import unknown_tenant
 
-LIMIT_BASIS = "jobs of the tenant are over by the longest run"
+EARLIEST = "at the earliest, if nothing comes before: "
+BEYOND = "not known: it asks more than the limit, whatever ends"
 
 
 def decide(
@@ -81,11 +83,13 @@ class _Planner:
         self._turns = Turns(queue, self._asked, scene.accounts, scene.policy.order)
         self._blocked = Blocked(scene, self._asked)
         self._full: set[tuple[int, int]] = set()
+        self._hopeless = Hopeless()
         self._kept: dict[tuple[int, int], tuple[int, Reason]] = {}
         self._reserved: dict[tuple[int, int], Reason] = {}
         self._pool = pools_of(queue.shapes)
         self._stuck: dict[int, int] = {}
         self._holds: dict[int, _Hold] = {}
+        self._untils: dict[tuple[int, Short], Wait] = {}
         self._done: set[int] = set()
         self._placements: list[Placement] = []
         self._waits: list[tuple[int, Wait]] = []
@@ -134,17 +138,19 @@ class _Planner:
     def _stays(self) -> Iterator[Stay]:
         """What the fleet lacks is told as it is when all is placed, once for each shape."""
         scene, figures = self._scene, Figures(self._scene.room)
-        known: dict[tuple[int, int], Reason] = {}
+        known: dict[tuple[int, int], tuple[Reason, bool]] = {}
         tenants: list[int] = scene.queue.tenant.tolist()
         for job, wait in self._waits:
-            reason, shape, group = wait.reason, self._shape[job], scene.keeping.group(tenants[job])
+            reason, returns, shape = wait.reason, False, self._shape[job]
             if reason is None:
-                reason = known.get((shape, group))
-            if reason is None:
-                demand = scene.queue.shapes[shape]
-                supply = figures.supply(demand, group, scene.keeping.usable(group))
-                reason = known[shape, group] = stays.explain(demand, supply)
-            yield Stay(scene.queue.job_ids[job], self._version[job], reason, wait.starts_us, wait.basis)
+                key = shape, scene.keeping.group(tenants[job])
+                if key not in known:
+                    demand = scene.queue.shapes[shape]
+                    supply = figures.supply(demand, key[1], scene.keeping.usable(key[1]))
+                    known[key] = stays.explain(demand, supply), supply.returns(demand.members)
+                reason, returns = known[key]
+            name, version = scene.queue.job_ids[job], self._version[job]
+            yield Stay(name, version, reason, wait.starts_us, wait.basis, returns, wait.cohort)
 
     # ---- bounds ------------------------------------------------------------------------------------------------------
 
@@ -161,13 +167,15 @@ class _Planner:
             return self._short(turn, short)
         first = self._stuck.get(self._pool[self._shape[job]]) if scene.policy.strict else None
         if first is not None:
-            return Wait(stays.blocked(scene.queue.job_ids[first], self._asked[job]))
+            return Wait(
+                stays.blocked(scene.queue.job_ids[first], scene.queue.shapes[self._shape[job]], self._asked[job])
+            )
         return self._behind(turn)
 
     def _short(self, turn: Turn, short: Short) -> Wait:
         """Over a bound: own work of a lower class may leave for it; and nothing behind it may put it off."""
         scene, tenant = self._scene, turn.tenant
-        wait = Wait(stays.beyond(scene.tenants.names[tenant], short))
+        wait = self._until(turn, short)
         most = scene.accounts.most(tenant)
         if short.resource != "cards" or short.asked > most:
             return wait
@@ -177,9 +185,26 @@ class _Planner:
             return left
         if short.whose is not None or tenant in self._holds or scene.policy.order is not Order.FAIR:
             return wait
-        until = self._blocked.limit_ends(tenant, short.used + short.asked - short.allowed)
-        self._holds[tenant] = _Hold(turn.job, short.asked, until)
-        return replace(wait, starts_us=until, basis=LIMIT_BASIS if until < NEVER else UNBOUNDED)
+        self._holds[tenant] = _Hold(turn.job, short.asked, wait.starts_us)
+        return replace(wait, basis=wait.basis.removeprefix(EARLIEST))
+
+    def _until(self, turn: Turn, short: Short) -> Wait:
+        """Over a bound until jobs under the same are over, by the longest runs."""
+        key = turn.tenant, short
+        if key not in self._untils:
+            reason = stays.beyond(self._scene.tenants.names[turn.tenant], short)
+            until = self._limit_ends(turn.tenant, short)
+            whose = "the tenant" if short.whose is None else f"cohort {short.whose}"
+            rests = f"{EARLIEST}jobs of {whose} are over by the longest run" if until < NEVER else UNBOUNDED
+            rests = BEYOND if short.asked > short.allowed else rests
+            self._untils[key] = Wait(reason, until, rests, short.whose)
+        return self._untils[key]
+
+    def _limit_ends(self, tenant: int, short: Short) -> int:
+        if short.asked > short.allowed:
+            return NEVER
+        below = self._scene.accounts.below(tenant, short.whose)
+        return self._blocked.limit_ends(below, short.used + short.asked - short.allowed, short.resource)
 
     def _behind(self, turn: Turn) -> Wait | None:
         """Whether an earlier job of the tenant waits for its limit and would be put off."""
@@ -208,13 +233,21 @@ class _Planner:
         if kept is not None and end >= kept[0]:
             return kept[1]
         avoid = scene.queue.avoid.get(job, ())
-        found = scene.room.find(scene.queue.shapes[shape], keeping.usable(group), avoid)
+        found = self._find(scene.queue.shapes[shape], group, avoid)
         if found is None:
             self._full.add((shape, group))
             return None
         if not keeping.count or not keeping.kept(nodes_of(found), end):
             return found
         return self._place_beside(turn, found, avoid)
+
+    def _find(self, demand: Demand, group: int, avoid: tuple[int, ...]) -> Found | None:
+        if self._hopeless.covers(group, demand):
+            return None
+        found = self._scene.room.find(demand, self._scene.keeping.usable(group), avoid)
+        if found is None:
+            self._hopeless.add(group, demand)
+        return found
 
     def _place_beside(self, turn: Turn, found: Found, avoid: tuple[int, ...]) -> Found | Reason:
         """Places that are kept for nobody for as long as the job may run; what ends later finds none either."""
@@ -224,9 +257,10 @@ class _Planner:
         if beside is not None:
             return beside
         owner, _ = scene.keeping.owner(nodes_of(found), end)
-        told = owner, self._asked[job]
+        told = owner, self._shape[job]
         if told not in self._reserved:
-            self._reserved[told] = stays.reserved(scene.queue.job_ids[owner], self._asked[job])
+            demand = scene.queue.shapes[self._shape[job]]
+            self._reserved[told] = stays.reserved(scene.queue.job_ids[owner], demand, self._asked[job])
         self._kept[self._shape[job], group] = end, self._reserved[told]
         return self._reserved[told]
 

@@ -106,6 +106,13 @@ class Accounts:
             return Short("cards", used, asked, self._limit[tenant])
         return self._cohort_short(tenant, asked)
 
+    def below(self, tenant: int, cohort: str | None) -> list[int]:
+        """The tenants under the bound that `short` names: of the cohort and all below it, or the tenant alone."""
+        if cohort is None:
+            return [tenant]
+        at = next(at for at in self._lines[tenant] if self._name(at) == cohort)
+        return [other for other, line in enumerate(self._lines) if at in line]
+
     def limit(self, tenant: int) -> int:
         """What the tenant may hold at most."""
         return self._limit[tenant]

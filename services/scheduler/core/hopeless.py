@@ -1,10 +1,11 @@
 """Shapes that were looked at in vain, so that no other is that asks at least as much for the same purpose."""
 
 from collections.abc import Hashable
+from operator import le
 
 from services.scheduler.core.arrays import Demand
 
-Amounts = tuple[int, int, int, int, int, int]
+Amounts = tuple[int, int, int, int, int, int, int]
 
 
 class Hopeless:
@@ -14,14 +15,15 @@ class Hopeless:
         self._least: dict[Hashable, list[Amounts]] = {}
 
     def add(self, purpose: Hashable, demand: Demand) -> None:
-        """It was looked for in vain."""
-        self._least.setdefault((purpose, _kind(demand)), []).append(_amounts(demand))
+        """It was looked for in vain; what asks more need not be remembered beside it."""
+        key, asked = (purpose, _kind(demand)), _amounts(demand)
+        self._least[key] = [*(known for known in self._least.get(key, ()) if not _no_more(asked, known)), asked]
 
     def covers(self, purpose: Hashable, demand: Demand) -> bool:
         """Whether something that asks no more was looked for in vain."""
         failed = self._least.get((purpose, _kind(demand)), ())
         asked = _amounts(demand)
-        return any(all(less <= more for less, more in zip(least, asked, strict=True)) for least in failed)
+        return any(_no_more(least, asked) for least in failed)
 
 
 def _kind(demand: Demand) -> Hashable:
@@ -30,5 +32,9 @@ def _kind(demand: Demand) -> Hashable:
 
 
 def _amounts(demand: Demand) -> Amounts:
-    asked = demand.members, demand.cards, demand.share, demand.cpu_milli, demand.memory_bytes
-    return *asked, demand.card_memory_bytes
+    of_cards = demand.cards, demand.share, demand.card_memory_bytes
+    return demand.members, *of_cards, demand.cpu_milli, demand.memory_bytes, demand.link_mbps
+
+
+def _no_more(least: Amounts, asked: Amounts) -> bool:
+    return all(map(le, least, asked))

@@ -1,38 +1,47 @@
 """Why a job stays, in words and figures: its shape against what the fleet could give, its tenant against its bounds."""
 
 from contracts.base import Reason, ReasonCode
-from services.scheduler.core.arrays import CARD, NEVER, Demand, PreemptWhy
+from services.scheduler.core.arrays import CARD, NEVER, Demand, Level, PreemptWhy
 from services.scheduler.core.fairness import Short
 from services.scheduler.core.packing import Supply
-from services.scheduler.core.words import reason, waiting_for_quota
+from services.scheduler.core.packing.supply import Lack
+from services.scheduler.core.words import amount_of, reason, size, waiting_for_quota
 
 # ---- bounds of tenants -----------------------------------------------------------------------------------------------
 
 
 def beyond(tenant: str, short: Short) -> Reason:
-    """A bound of the tenant, or of the cohort that it borrows from, is in the way; amounts of cards are rounded up."""
+    """A bound of the tenant, or of the cohort that it borrows from, is in the way."""
     if short.resource != "cards":
         return waiting_for_quota(tenant, short.resource, short.used, short.asked, short.allowed)
-    used, asked, allowed = (
-        -(-amount // CARD) for amount in (short.used, short.asked, min(short.allowed, NEVER - CARD))
-    )
+    allowed = min(short.allowed, NEVER - CARD)
     if short.whose is None:
-        return waiting_for_quota(tenant, "cards", used, asked, allowed)
-    text = (
-        f"tenant {tenant} asks {cards(short.asked)} cards beyond its guarantee: cohort {short.whose} has "
-        f"{cards(short.used)} of {cards(short.allowed)} in use: waits for jobs of the cohort to end"
-    )
-    return reason(ReasonCode.WAITING_FOR_QUOTA, text, "cards", used=used, asked=asked, allowed=allowed)
+        text = (
+            f"tenant {tenant} has {cards(short.used)} of {count(allowed)} in use, {cards(short.asked)} more asked: "
+            "waits for its own jobs"
+        )
+    else:
+        text = (
+            f"tenant {tenant} asks {count(short.asked)} beyond its guarantee: cohort {short.whose} has "
+            f"{cards(short.used)} of {cards(allowed)} in use: waits for jobs of the cohort to end"
+        )
+    return _cards_reason(ReasonCode.WAITING_FOR_QUOTA, text, used=short.used, asked=short.asked, allowed=allowed)
 
 
 def behind(tenant: str, first: str, asked: int, used: int, limit: int) -> Reason:
     """It would fit its tenant's limit, but then an earlier and larger job of the tenant would never."""
     text = (
-        f"tenant {tenant} has {cards(used)} of {cards(limit)} cards in use, {cards(asked)} more asked: what is left is "
+        f"tenant {tenant} has {cards(used)} of {count(limit)} in use, {cards(asked)} more asked: what is left is "
         f"kept for its earlier job {first}"
     )
-    figures = {"used": -(-used // CARD), "asked": -(-asked // CARD), "allowed": -(-limit // CARD)}
-    return reason(ReasonCode.RESERVED, text, "cards", **figures)
+    return _cards_reason(ReasonCode.RESERVED, text, used=used, asked=asked, allowed=limit)
+
+
+def _cards_reason(code: ReasonCode, text: str, **millionths: int) -> Reason:
+    """In whole cards where all amounts are, else in millionths of one."""
+    if any(amount % CARD for amount in millionths.values()):
+        return reason(code, text, "card_millionths", **millionths)
+    return reason(code, text, "cards", **{name: amount // CARD for name, amount in millionths.items()})
 
 
 def cards(millionths: int) -> str:
@@ -40,33 +49,51 @@ def cards(millionths: int) -> str:
     return f"{millionths / CARD:g}" if millionths % CARD else f"{millionths // CARD}"
 
 
+def count(millionths: int) -> str:
+    """`1 card`, `0.5 cards`, `2 cards`."""
+    return f"{cards(millionths)} card{'' if millionths == CARD else 's'}"
+
+
 # ---- turns -----------------------------------------------------------------------------------------------------------
 
 
-def reserved(owner: str, asked: int) -> Reason:
-    """It fits, but the room is kept."""
-    text = f"asks {cards(asked)} cards: nodes with room for it are kept for job {owner}, and it might not end before"
-    return reason(ReasonCode.RESERVED, text, "cards", asked=-(-asked // CARD))
+def reserved(owner: str, demand: Demand, asked: int) -> Reason:
+    """It fits, but the room is kept. `asked`: millionths of cards."""
+    return _turn(
+        ReasonCode.RESERVED,
+        demand,
+        asked,
+        f"nodes with room for it are kept for job {owner}, and it might not end before",
+    )
 
 
-def blocked(first: str, asked: int) -> Reason:
+def blocked(first: str, demand: Demand, asked: int) -> Reason:
     """Strict order: what comes before must go first."""
-    text = f"asks {cards(asked)} cards: job {first} comes before it and does not fit yet"
-    return reason(ReasonCode.RESERVED, text, "cards", asked=-(-asked // CARD))
+    return _turn(ReasonCode.RESERVED, demand, asked, f"job {first} comes before it and does not fit yet")
 
 
-def leaving(victims: int, asked: int) -> Reason:
+def leaving(victims: int, demand: Demand, asked: int) -> Reason:
     """Victims were told to go."""
     who = "1 job told to leave for it saves its" if victims == 1 else f"{victims} jobs told to leave for it save their"
-    text = f"asks {cards(asked)} cards: {who} work"
-    return reason(ReasonCode.WAITING_FOR_PREEMPTION, text, "cards", asked=-(-asked // CARD))
+    return _turn(ReasonCode.WAITING_FOR_PREEMPTION, demand, asked, f"{who} work")
+
+
+def _turn(code: ReasonCode, demand: Demand, asked: int, why: str) -> Reason:
+    """What it asks, of cards or else of processors, memory or slots, and who comes first."""
+    if asked:
+        return _cards_reason(code, f"asks {count(asked)}: {why}", asked=asked)
+    for resource, each in (("cpu_milli", demand.cpu_milli), ("memory_bytes", demand.memory_bytes), ("slots", 1)):
+        if each:
+            amount = demand.members * each
+            return reason(code, f"asks {amount_of(resource, amount)}: {why}", resource, asked=amount)
+    raise AssertionError(demand)
 
 
 def told_to_leave(why: PreemptWhy, tenant: str, job: str | None, held: int) -> Reason:
     """What a victim is told."""
     because = _WHY[why].format(job=job, tenant=tenant)
-    text = f"its {cards(held)} cards {because}: it goes on later from its newest checkpoint"
-    return reason(ReasonCode.PREEMPTED, text, "cards", asked=-(-held // CARD))
+    text = f"its {count(held) if held else 'place'} {because}: it goes on later from its newest checkpoint"
+    return _cards_reason(ReasonCode.PREEMPTED, text, asked=held)
 
 
 _WHY = {
@@ -83,15 +110,12 @@ _WHY = {
 
 
 def explain(demand: Demand, supply: Supply) -> Reason:
-    """The constraint that binds, first the hardest: nodes, size of the fleet, cards, their scatter, slots, the rest."""
+    """The constraint that binds, first the hardest: nodes, what they hold when empty, cards, scatter, the rest."""
     if supply.nodes_ready == 0:
         return _no_nodes(demand, supply)
-    where = f"{supply.tier} nodes"
-    if supply.slots_total < demand.members:
-        return _too_large(demand, supply, where)
-    if supply.slots_bounded < demand.members:
-        return _too_many(demand, supply, where)
-    return _taken(demand, supply, where)
+    if supply.lack is not None:
+        return _never(demand, supply, supply.lack)
+    return _taken(demand, supply, f"{supply.tier} nodes")
 
 
 def _taken(demand: Demand, supply: Supply, where: str) -> Reason:
@@ -109,61 +133,113 @@ def _fraction(demand: Demand) -> bool:
     return demand.cards == 1 and (demand.share < CARD or demand.share_memory_bytes > 0)
 
 
-def _kind(demand: Demand) -> str:
-    kind = f"{'/'.join(model.upper() for model in demand.models)} cards" if demand.models else "cards of one model"
-    return f"{kind} of at least {demand.card_memory_bytes} bytes" if demand.card_memory_bytes else kind
+def _kind(demand: Demand, number: int = 0) -> str:
+    """`A100/H100 cards of at least 40 GiB`."""
+    noun = "card" if number == 1 else "cards"
+    kind = f"{'/'.join(model.upper() for model in demand.models)} {noun}" if demand.models else noun
+    if not demand.models and demand.cards > 1:
+        kind = f"{noun} of one model"
+    return f"{kind} of at least {size(demand.card_memory_bytes)}" if demand.card_memory_bytes else kind
 
 
 def _no_nodes(demand: Demand, supply: Supply) -> Reason:
-    where = f"{'/'.join(demand.tiers)} nodes"
-    text = f"no {where} are ready ({supply.nodes_known} are known): waits for nodes to announce themselves or to return"
-    return reason(ReasonCode.WAITING_FOR_NODES, text, "nodes", used=0, asked=demand.members, allowed=0)
-
-
-def _too_large(demand: Demand, supply: Supply, where: str) -> Reason:
+    where = f"{' or '.join(demand.tiers)} nodes"
     text = (
-        f"asks {demand.members} members with {_each(demand)}: the {supply.nodes_ready} ready {where} could hold "
-        f"{supply.slots_total} even when empty"
+        f"asks {_asked(demand)}: no {where} are ready ({supply.nodes_known} are known): waits for nodes to announce "
+        "themselves or to return"
     )
-    amounts = {"used": 0, "asked": demand.members, "allowed": supply.slots_total}
-    return reason(ReasonCode.WAITING_FOR_NODES, text, "members", **amounts)
+    return reason(ReasonCode.WAITING_FOR_NODES, text, "nodes", used=0, asked=demand.members, allowed=0)
 
 
 def _each(demand: Demand) -> str:
     """What one member asks of a node, as it was asked: it may be that no node has it."""
     parts: list[str] = []
     if demand.cards:
-        part = f"a share of {_part(demand)} on" if _fraction(demand) else f"{demand.cards}"
-        parts.append(f"{part} {_kind(demand)}")
-    if demand.cpu_milli:
-        parts.append(f"{demand.cpu_milli} cpu_milli")
-    if demand.memory_bytes:
-        parts.append(f"{demand.memory_bytes} bytes of memory")
+        part = f"a share of {_part(demand)} on one" if _fraction(demand) else f"{demand.cards}"
+        parts.append(f"{part} {_kind(demand, demand.cards)}")
+    parts.extend(
+        amount_of(resource, each)
+        for resource, each in (
+            ("cpu_milli", demand.cpu_milli),
+            ("memory_bytes", demand.memory_bytes),
+            ("link_mbps", demand.link_mbps),
+        )
+        if each
+    )
     return ", ".join(parts) or "a slot"
 
 
+def _asked(demand: Demand) -> str:
+    return _each(demand) if demand.members == 1 else f"{demand.members} members with {_each(demand)} each"
+
+
 def _part(demand: Demand) -> str:
-    return f"{demand.share_memory_bytes} bytes" if demand.share_memory_bytes else cards(demand.share)
+    return size(demand.share_memory_bytes) if demand.share_memory_bytes else cards(demand.share)
 
 
-def _too_many(demand: Demand, supply: Supply, where: str) -> Reason:
-    text = (
-        f"asks {demand.members} members, a node takes at most {supply.node_slots}: the {supply.nodes_ready} ready "
-        f"{where} could hold {supply.slots_bounded} even when empty"
-    )
-    amounts = {"used": 0, "asked": demand.members, "allowed": supply.slots_bounded}
-    return reason(ReasonCode.WAITING_FOR_NODES, text, "slots", **amounts)
+# ---- what no end of a job would change: asked > allowed --------------------------------------------------------------
+
+
+def _never(demand: Demand, supply: Supply, lack: Lack) -> Reason:
+    """The ready nodes would not hold it even if nothing ran there; those that are not ready might."""
+    out = supply.nodes_known - supply.nodes_ready
+    text = f"asks {_asked(demand)}{_within(demand)}: {_could(demand, supply, lack)}"
+    if out and supply.known >= demand.members:
+        text += f"; with the {out} not ready they would"
+    elif out:
+        text += f", nor would the {out} not ready help"
+    return reason(ReasonCode.WAITING_FOR_NODES, text, lack.resource, used=0, asked=lack.asked, allowed=lack.allowed)
+
+
+def _within(demand: Demand) -> str:
+    """How near to each other they must be."""
+    return f" within one {_AREAS[demand.level]}" if demand.level is not None and demand.level_required else ""
+
+
+_AREAS = {Level.LINK: "card link", Level.NODE: "node", Level.RACK: "rack", Level.ZONE: "zone"}
+
+
+def _could(demand: Demand, supply: Supply, lack: Lack) -> str:
+    """What there is, even when empty."""
+    nodes = f"the {supply.nodes_ready} ready {supply.tier} node{'' if supply.nodes_ready == 1 else 's'}"
+    have, amount = "has" if supply.nodes_ready == 1 else "have", amount_of(lack.resource, lack.allowed)
+    match lack.resource, lack.near:
+        case "card_memory_bytes", _:
+            said = f"the largest of such cards on {nodes} have {size(lack.allowed)}"
+        case "cards", None if lack.allowed == 0:
+            said = f"{nodes} {have} no such card"
+        case "cards_per_link", _:
+            said = f"the largest card link of {nodes} joins {lack.allowed}"
+        case _, "limit":
+            where = "on one node" if demand.members == 1 else "in all"
+            said = f"the assessed limits of {nodes} allow {amount} {where} even when empty"
+        case _, str(area):
+            said = f"the largest {_AREAS[Level(area)]} of {nodes} holds {members_of(lack.allowed)} even when empty"
+        case "members", None:
+            said = f"{nodes} could hold {members_of(lack.allowed)} even when empty"
+        case _:
+            where = "on one node at most" if demand.members == 1 else "in all"
+            said = f"{nodes} {have} {amount} {where}, even when empty"
+    return said
+
+
+def members_of(number: int) -> str:
+    """`1 member`, `2 members`."""
+    return f"{number} member{'' if number == 1 else 's'}"
+
+
+# ---- what others hold ------------------------------------------------------------------------------------------------
 
 
 def _card_bound(demand: Demand, supply: Supply, where: str) -> Reason:
     asked, free, total = demand.members * demand.cards, supply.cards_free, supply.cards_total
     code = ReasonCode.WAITING_FOR_CARDS
-    text = f"asks {asked} {_kind(demand)}: {free} of {total} are free on {where}"
+    text = f"asks {asked} {_kind(demand, asked)}: {free} of {total} are free on {where}"
     if free >= asked:
         code = ReasonCode.FRAGMENTED
         text = (
-            f"asks {demand.members} x {demand.cards} {_kind(demand)}: {free} are free on {where}, "
-            f"but scattered: only {supply.slots_free_by_cards} members would fit"
+            f"asks {demand.members} x {demand.cards} {_kind(demand, demand.cards)}: {free} are free on {where}, "
+            f"but scattered: only {members_of(supply.slots_free_by_cards)} would fit"
         )
     return reason(code, text, "cards", used=total - free, asked=asked, allowed=total)
 
@@ -172,16 +248,18 @@ def _share_bound(demand: Demand, supply: Supply, where: str) -> Reason:
     """Parts of cards, in millionths of one card."""
     asked, free, total = demand.members * supply.share, supply.share_free, supply.cards_total * CARD
     code = ReasonCode.FRAGMENTED if free >= asked else ReasonCode.WAITING_FOR_CARDS
-    text = f"asks {demand.members} x {cards(supply.share)} {_kind(demand)}: {cards(free)} are free on {where}"
+    text = f"asks {demand.members} x {cards(supply.share)} of one {_kind(demand, 1)}: {cards(free)} are free on {where}"
     if free >= asked:
-        text += f", but scattered: only {supply.slots_free_by_cards} members would fit on one card each"
+        text += f", but scattered: only {members_of(supply.slots_free_by_cards)} would fit on one card each"
     return reason(code, text, "card_millionths", used=total - free, asked=asked, allowed=total)
 
 
 def _slots_taken(demand: Demand, supply: Supply, where: str) -> Reason:
     """Cards would do, but too many members are there already."""
     free, total = supply.node_slots_free, supply.node_slots_total
-    text = f"asks {demand.members} slots, {supply.node_slots} a node: {free} of {total} are free on {where}"
+    text = (
+        f"asks {amount_of('slots', demand.members)}, {supply.node_slots} a node: {free} of {total} are free on {where}"
+    )
     if free >= demand.members:
         text += ", but not beside the free cards"
     code = ReasonCode.FRAGMENTED if free >= demand.members else ReasonCode.WAITING_FOR_NODES
@@ -189,30 +267,39 @@ def _slots_taken(demand: Demand, supply: Supply, where: str) -> Reason:
 
 
 def _scattered(demand: Demand, supply: Supply, where: str) -> Reason:
-    """All members find a place, but not near enough to each other."""
-    code, near = (
-        (ReasonCode.TOPOLOGY, f"within one {demand.level}") if demand.level else (ReasonCode.FRAGMENTED, "together")
+    """All members find a place, but not near enough to each other; the most that one area holds now."""
+    level = demand.level if demand.level_required else None
+    code = ReasonCode.FRAGMENTED if level is None else ReasonCode.TOPOLOGY
+    near = "together" if level is None else f"within one {_AREAS[level]}"
+    best = f"the most that fit {near}" if level is None else f"the {_AREAS[level]} with the most room takes"
+    text = (
+        f"asks {_asked(demand)} {near}: {supply.slots_free} would fit on {where}, but scattered: {best} "
+        f"{supply.near_free} now, {supply.near_empty} when empty"
     )
-    text = f"asks {demand.members} members {near}: {supply.slots_free} would fit on {where}, but scattered"
-    amounts = {"used": supply.slots_free, "asked": demand.members, "allowed": supply.slots_bounded}
-    return reason(code, text, "members", **amounts)
+    resource = "members" if level is None else f"members_per_{level}"
+    used = max(0, supply.near_empty - supply.near_free)
+    return reason(code, text, resource, used=used, asked=demand.members, allowed=supply.near_empty)
 
 
 def _limit_bound(demand: Demand, supply: Supply, where: str) -> Reason | None:
     """The assessed limits of remote nodes: what their power, heat or link allows besides what runs there."""
     if supply.slots_free_by_link < demand.members:
-        each, free, name = demand.link_mbps, supply.link_mbps_free, "link_mbps"
+        each, free, total, name = demand.link_mbps, supply.link_mbps_free, supply.link_mbps_total, "link_mbps"
     elif supply.slots_free_by_limits < demand.members:
-        each, free, name = demand.cards * supply.share, supply.budget_free, "card_millionths"
+        each, free, total = demand.cards * supply.share, supply.budget_free, supply.budget_total
+        name = "card_millionths"
     else:
         return None
-    asked = demand.members * each
+    asked, free = demand.members * each, max(0, free)
     if asked > free:
-        text = f"asks {asked} {name}: the assessed limits of {where} leave {max(0, free)}"
-        return reason(ReasonCode.WAITING_FOR_NODES, text, name, asked=asked, allowed=max(0, free))
+        text = (
+            f"asks {amount_of(name, asked)}: the assessed limits of {where} leave {amount_of(name, free)} of "
+            f"{amount_of(name, total)}"
+        )
+        return reason(ReasonCode.WAITING_FOR_NODES, text, name, used=max(0, total - free), asked=asked, allowed=total)
     text = (
-        f"asks {demand.members} x {each} {name}: the assessed limits of {where} leave it, but not on one node beside "
-        "what else it needs"
+        f"asks {demand.members} x {amount_of(name, each)}: the assessed limits of {where} leave it, but not on one "
+        "node beside what else it needs"
     )
     return reason(ReasonCode.FRAGMENTED, text, name, asked=asked)
 
@@ -224,8 +311,16 @@ def _host_bound(demand: Demand, supply: Supply, where: str) -> Reason:
     asked, total, free, name = memory, supply.memory_bytes_total, supply.memory_bytes_free, "memory_bytes"
     if demand.cpu_milli and (cpu_short > 0 or memory_short <= 0):
         asked, total, free, name = cpu, supply.cpu_milli_total, supply.cpu_milli_free, "cpu_milli"
-    text = f"asks {demand.members} x {asked // demand.members} {name}: {free} of {total} are free on {where}"
+    text = (
+        f"asks {demand.members} x {amount_of(name, asked // demand.members)}: {_of(name, free, total)} are free on "
+        f"{where}"
+    )
     if free >= asked:
         text += ", but not on one node beside what else it needs"
     code = ReasonCode.FRAGMENTED if free >= asked else ReasonCode.WAITING_FOR_NODES
     return reason(code, text, name, used=max(0, total - free), asked=asked, allowed=total)
+
+
+def _of(resource: str, free: int, total: int) -> str:
+    """`3 of 4`, `16 GiB of 64 GiB`."""
+    return f"{size(free)} of {size(total)}" if resource == "memory_bytes" else f"{free} of {total}"

@@ -10,6 +10,9 @@ from contracts.jobs import JobSpec
 from services.scheduler.core.model import Attempt, Exited, Job, Limits, MemberRun
 
 MS_PER_HOUR = 3_600_000
+CARD = 1_000_000
+KIB = 1024
+UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 MAX_MESSAGE_CHARS = 1024
 
 
@@ -37,6 +40,28 @@ def gpu_hours(gpu_ms: int) -> str:
     """Milliseconds as hours: as many decimals as it takes, at most four, rounded down."""
     hours = (Decimal(gpu_ms) / MS_PER_HOUR).quantize(Decimal("0.0001"), rounding="ROUND_DOWN")
     return f"{hours.normalize():f}"
+
+
+def size(value: int) -> str:
+    """Bytes in the largest binary unit that tells them exactly or nearly so: `80 GiB`, `1.5 TiB`, `1023 B`."""
+    amount, unit = float(value), 0
+    while amount >= KIB and unit < len(UNITS) - 1:
+        amount, unit = amount / KIB, unit + 1
+    return f"{round(amount, 1):g} {UNITS[unit]}" if amount < KIB else f"{amount:.0f} {UNITS[unit]}"
+
+
+def amount_of(resource: str, value: int) -> str:
+    """An amount in words, in the unit that job files use; bytes in binary units, parts of cards as cards."""
+    if resource == "card_millionths":
+        return f"{value / CARD:g} card{'' if value == CARD else 's'}"
+    if resource == "memory_bytes":
+        return f"{size(value)} of memory"
+    if resource in _COUNTED:
+        return f"{value} {resource if value != 1 else resource.removesuffix('s')}"
+    return f"{value} {resource}"
+
+
+_COUNTED = frozenset({"cards", "members", "slots", "jobs", "nodes"})
 
 
 # ---- refused ---------------------------------------------------------------------------------------------------------
@@ -170,7 +195,8 @@ def image_for_other_dataset(reference: str, image: str, asked: str) -> Reason:
 def waiting_for_quota(tenant: str, resource: str, used: int, asked: int, allowed: int) -> Reason:
     """It fits the quota, but not beside what runs."""
     text = (
-        f"tenant {tenant} has {used} of {allowed} {_plain(resource)} in use, {asked} more asked: waits for its own jobs"
+        f"tenant {tenant} has {used} of {amount_of(resource, allowed)} in use, {asked} more asked: waits for its own "
+        "jobs"
     )
     return reason(ReasonCode.WAITING_FOR_QUOTA, text, resource, used=used, asked=asked, allowed=allowed)
 
@@ -189,8 +215,13 @@ def waiting_for_window(name: str, opens: datetime | None) -> Reason:
 
 def unknown_window(name: str, known: Iterable[str]) -> Reason:
     """No window of that name."""
-    there = ", ".join(sorted(known)) or "none"
+    there = ", ".join(sorted(known))
     text = f"window {name} is not in the policy file (it has {there}): name one of these, or add it there"
+    if not there:
+        text = (
+            f"window {name} is not known: no windows are defined; leave `window` out, or have an operator define it "
+            "under `windows` in the policy file (FARSIDE_POLICY)"
+        )
     return reason(ReasonCode.UNKNOWN_WINDOW, text, "window")
 
 

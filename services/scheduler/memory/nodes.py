@@ -121,9 +121,8 @@ class Nodes:
         fixed = self._fixed = self._fixed or self._fix()
         node = {name: self._node.column(name)[fixed.nodes] for name in _CHANGING}
         names, pool = self._pools_as(fixed, pools)
-        card_free = np.where(
-            self._card.column("bad")[fixed.cards] > 0, 0, np.maximum(0, CARD - self._card.column("used")[fixed.cards])
-        )
+        bad = self._card.column("bad")[fixed.cards] > 0
+        card_free = np.where(bad, 0, np.maximum(0, CARD - self._card.column("used")[fixed.cards]))
         return Fleet(
             nodes=fixed.names,
             versions=node["version"],
@@ -151,6 +150,9 @@ class Nodes:
             card_memory_bytes=fixed.columns["card_memory"],
             card_link=fixed.columns["card_link"],
             card_free=card_free,
+            budget=node["limit"],
+            link_mbps=node["link"],
+            card_bad=bad,
         )
 
     def node_at(self) -> Ints:

@@ -173,6 +173,8 @@ class World:
             card_memory_bytes=table[:, 3].copy(),
             card_link=np.zeros(len(table), dtype=np.int64),
             card_free=np.full(len(table), CARD, dtype=np.int64),
+            budget=ints([node.budget for node in nodes]),
+            link_mbps=ints([node.link_mbps for node in nodes]),
         )
         self._occupy(fleet)
         return fleet
@@ -185,6 +187,8 @@ class World:
                 fleet.free_slots[node] -= 1
                 fleet.free_cpu_milli[node] -= shape.cpu_milli
                 fleet.free_memory_bytes[node] -= shape.memory_bytes
+                if fleet.free_link_mbps[node] != NEVER:
+                    fleet.free_link_mbps[node] -= shape.link_mbps
                 for card in self.cards(fleet, name, indexes):
                     share = share_of(shape, int(fleet.card_memory_bytes[card]))
                     fleet.card_free[card] -= share

@@ -61,7 +61,7 @@ def test_pools_are_for_their_tenants() -> None:
     jobs = [job("b1", tenant="b"), job("b2", tenant="b", at=1), job("a1", tenant="a", at=2)]
     plan = World(nodes, jobs, tenants=tenants).decided()
     assert where(plan) == {"b1": ["shared"], "a1": ["own"]}
-    assert plan.stays[0].reason.message == "asks 1 cards of one model: 0 of 1 are free on central nodes"
+    assert plan.stays[0].reason.message == "asks 1 card: 0 of 1 are free on central nodes"
 
 
 def test_the_cohort_lends_what_it_leaves_and_no_more() -> None:
@@ -99,10 +99,10 @@ def test_concurrent_jobs_and_cards_wait_for_quota() -> None:
     ("waiting", "code", "resource", "amounts"),
     [
         (job("j", 2), ReasonCode.WAITING_FOR_CARDS, "cards", (3, 2, 4)),
-        (job("j", 9), ReasonCode.WAITING_FOR_NODES, "members", (0, 1, 0)),
+        (job("j", 9), ReasonCode.WAITING_FOR_NODES, "cards", (0, 9, 4)),
         (job("j", tiers=(R,)), ReasonCode.WAITING_FOR_NODES, "nodes", (0, 1, 0)),
-        (job("j", cpu_milli=70_000), ReasonCode.WAITING_FOR_NODES, "members", (0, 1, 0)),
-        (job("j", models=("a100",)), ReasonCode.WAITING_FOR_NODES, "members", (0, 1, 0)),
+        (job("j", cpu_milli=70_000), ReasonCode.WAITING_FOR_NODES, "cpu_milli", (0, 70_000, 64_000)),
+        (job("j", models=("a100",)), ReasonCode.WAITING_FOR_NODES, "cards", (0, 1, 0)),
     ],
 )
 def test_the_reason_names_resource_and_amounts(
@@ -123,8 +123,9 @@ def test_a_share_of_a_card_that_no_card_has_is_fragmented() -> None:
 
 
 def test_topology_that_cannot_be_met_now_is_named() -> None:
-    nodes = [Node("a", H8[:2], rack="1"), Node("b", H8[:2], rack="2")]
-    plan = World(nodes, [job("j", 2, members=2, level=Level.RACK, level_required=True)]).decided()
+    nodes = [Node("a", H8[:4], rack="1"), Node("b", H8[:4], rack="2")]
+    runs = [Run(f"r-{name}", [(name, (0,))], preemptible=False) for name in "ab"]
+    plan = World(nodes, [job("j", 2, members=2, level=Level.RACK, level_required=True)], runs).decided()
     assert why(plan) == {"j": ReasonCode.TOPOLOGY}
 
 

@@ -106,7 +106,7 @@ def test_nothing_waits_while_it_fits_unless_a_reservation_says_so(world: World) 
             alone = after.but(jobs=[waiting[stay.job_id]]).decided()
             assert alone.placements == (), stay
         elif stay.reason.code == ReasonCode.RESERVED:
-            assert plan.reservations or stay.reason.resource == "cards"
+            assert plan.reservations or stay.reason.resource in {"cards", "card_millionths"}
 
 
 @given(worlds())

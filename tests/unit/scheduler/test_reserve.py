@@ -83,7 +83,7 @@ def test_strict_order_lets_nothing_pass_for_the_same_kind() -> None:
     jobs = [job("big", 4), job("small", 1, at=1, longest_s=10)]
     plan = HALF.but(jobs=jobs, policy=FIFO).decided()
     assert where(plan) == {}
-    assert plan.stays[1].reason.message == "asks 1 cards: job big comes before it and does not fit yet"
+    assert plan.stays[1].reason.message == "asks 1 card: job big comes before it and does not fit yet"
     assert where(HALF.but(jobs=jobs, policy=SHORTEST).decided()) == {"small": ["n"]}
 
 

@@ -166,12 +166,12 @@ def test_sc15_other_cards_pass_and_a_blocked_gang_does_not_starve() -> None:
 @pytest.mark.parametrize(
     ("asked", "words"),
     [
-        (job("j", models=("b200",)), "asks 1 members with 1 B200 cards: the 1 ready central nodes could hold 0"),
-        (job("j", tiers=(R,)), "no remote nodes are ready (0 are known)"),
+        (job("j", models=("b200",)), "asks 1 B200 card: the 1 ready central node has no such card"),
+        (job("j", tiers=(R,)), "asks 1 card: no remote nodes are ready (0 are known)"),
         (job("j", 2, models=("h100",)), "asks 2 H100 cards: 1 of 2 are free on central nodes"),
         (
             job("j", cpu_milli=65_000),
-            "asks 1 members with 1 cards of one model, 65000 cpu_milli: the 1 ready central nodes could hold 0",
+            "asks 1 card, 65000 cpu_milli: the 1 ready central node has 64000 cpu_milli on one node at most, even when",
         ),
         (job("j", cpu_milli=60_000), "asks 1 x 60000 cpu_milli: 54000 of 64000 are free on central nodes"),
     ],

@@ -6,13 +6,28 @@ from contracts.base import Tier
 
 
 @dataclass(frozen=True)
+class Lack:
+    """What would be too little even if nothing ran: `asked` > `allowed`. `near`: of what one node, or one area, holds.
+
+    `resource` is `members` where nothing is short in all; amounts are those of one member where only one is asked.
+    """
+
+    resource: str
+    asked: int
+    allowed: int
+    near: str | None = None
+
+
+@dataclass(frozen=True)
 class Supply:
     """Slots count members. `could` nodes would hold a member when empty; `share` is what it takes of each card.
 
     `slots_total` and `slots_free_by_cards` look at cards alone, the bounded ones also at the `node_slots` of each node.
     `slots_free_by_link` and `slots_free_by_limits` are those that fit by cards and slots, as far as the links, and then
     all assessed limits, of their nodes bear them. `slots_free` look at everything: how many members would find a place
-    now, on any nodes. `share_free` is what cards have free together, partly used ones included (millionths).
+    now, on any nodes, `near_free` so in the best area that is near enough, and `near_empty` if nothing ran. `lack` is
+    what keeps the gang from ever being held by the nodes that are ready, and `known` how many members would be if all
+    known nodes were. `share_free` is what cards have free together, partly used ones included (millionths).
     """
 
     tier: Tier
@@ -39,8 +54,18 @@ class Supply:
     memory_bytes_free: int
     budget_free: int
     link_mbps_free: int
+    budget_total: int
+    link_mbps_total: int
+    near_free: int
+    near_empty: int
+    lack: Lack | None = None
+    known: int = 0
 
     @property
     def closeness(self) -> tuple[int, int, int]:
         """Larger where less is missing."""
         return self.slots_free_bounded, self.cards_free, self.nodes_known
+
+    def returns(self, members: int) -> bool:
+        """Whether nodes that are not ready would hold the gang, and those that are would not even if nothing ran."""
+        return self.known >= members and (self.lack is not None or not self.nodes_ready)

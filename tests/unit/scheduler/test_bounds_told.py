@@ -1,0 +1,88 @@
+"""What is said when a bound of the tenant or of its cohort is in the way: whose, how much, and until when."""
+
+from contracts.base import ReasonCode
+from services.scheduler.core.arrays import CARD, NEVER, Stay
+from tests.unit.scheduler.scenes import NOW, Node, Run, S, Tenant, World, job
+
+H8 = ("H100",) * 8
+LENDING = [
+    Tenant("a", guarantee=2, limit=8, cohort="x"),
+    Tenant("b", guarantee=2, limit=8, cohort="y"),
+    Tenant("c", guarantee=2, limit=8),
+]
+PARENTS = {"x": "all", "y": "all"}
+
+
+def firm(name: str, tenant: str, cards: tuple[int, ...], ends_s: int | None) -> Run:
+    return Run(name, [("n", cards)], tenant, rank=1, ends_s=ends_s, preemptible=False)
+
+
+def told(world: World) -> dict[str, Stay]:
+    return {stay.job_id: stay for stay in world.decided().stays}
+
+
+def test_a_cohorts_bound_is_met_when_jobs_of_its_tenants_are_over() -> None:
+    runs = [firm("a1", "a", (0, 1), 1000), firm("b1", "b", (2, 3), 500), firm("c1", "c", (4,), 100)]
+    world = World([Node("n", H8)], [job("j", tenant="a")], runs, LENDING, parents=PARENTS)
+    stay = told(world)["j"]
+    assert (stay.reason.code, stay.cohort) == (ReasonCode.WAITING_FOR_QUOTA, "all")
+    assert (stay.reason.used, stay.reason.asked, stay.reason.allowed) == (4, 1, 4)
+    assert stay.starts_us == NOW + 500 * S
+    assert stay.basis == "at the earliest, if nothing comes before: jobs of cohort all are over by the longest run"
+    three = told(world.but(jobs=[job("j", 3, tenant="a")]))["j"]
+    assert three.starts_us == NOW + 1000 * S
+
+
+def test_a_ceiling_is_met_when_jobs_below_it_are_over() -> None:
+    runs = [firm("a1", "a", (0, 1), 1000), firm("b1", "b", (2,), 500)]
+    world = World([Node("n", H8)], [job("j", tenant="a")], runs, LENDING, parents=PARENTS, ceilings={"x": 2})
+    stay = told(world)["j"]
+    assert (stay.cohort, stay.starts_us) == ("x", NOW + 1000 * S)
+    assert "cohort x has 2 of 2 in use" in stay.reason.message
+
+
+def test_more_than_a_ceiling_is_met_by_no_end() -> None:
+    world = World([Node("n", H8)], [job("j", 3, tenant="a")], [], LENDING, parents=PARENTS, ceilings={"x": 2})
+    stay = told(world)["j"]
+    assert (stay.reason.asked, stay.reason.allowed, stay.starts_us) == (3, 2, NEVER)
+    assert stay.basis == "not known: it asks more than the limit, whatever ends"
+
+
+def test_a_cohort_whose_jobs_have_no_longest_run_tells_no_start() -> None:
+    runs = [firm("a1", "a", (0, 1), None), firm("b1", "b", (2, 3), None)]
+    stay = told(World([Node("n", H8)], [job("j", tenant="a")], runs, LENDING, parents=PARENTS))["j"]
+    assert (stay.starts_us, stay.basis) == (NEVER, "not known: no end by a longest run would make room enough")
+
+
+def test_the_first_job_over_its_tenants_limit_is_told_when_and_the_next_the_earliest() -> None:
+    runs = [firm("r", "a", (0, 1), 1000), firm("s", "a", (2,), 600)]
+    jobs = [job("first", 2, tenant="a"), job("next", 1, tenant="a", at=1)]
+    world = World([Node("n", H8)], jobs, runs, [Tenant("a", guarantee=3)])
+    found = told(world)
+    assert (found["first"].starts_us, found["next"].starts_us) == (NOW + 1000 * S, NOW + 600 * S)
+    assert found["first"].basis == "jobs of the tenant are over by the longest run"
+    assert found["next"].basis.startswith("at the earliest, if nothing comes before: ")
+
+
+def test_a_limit_of_jobs_is_met_when_one_is_over() -> None:
+    runs = [firm("r", "a", (0, 1), 1000), firm("s", "a", (2,), 600)]
+    stay = told(World([Node("n", H8)], [job("j", tenant="a")], runs, [Tenant("a", jobs=2)]))["j"]
+    assert (stay.reason.resource, stay.starts_us) == ("jobs", NOW + 600 * S)
+    assert stay.reason.message == "tenant a has 2 of 2 jobs in use, 1 more asked: waits for its own jobs"
+
+
+def test_parts_of_cards_are_told_exactly() -> None:
+    share = job("", share=CARD // 2, tiers=()).demand
+    runs = [Run(f"r{at}", [("n", (at,))], "a", preemptible=False, demand=share) for at in range(3)]
+    stay = told(World([Node("n", H8)], [job("j", tenant="a")], runs, [Tenant("a", guarantee=2)]))["j"]
+    assert (stay.reason.resource, stay.reason.used) == ("card_millionths", 3 * CARD // 2)
+    assert (stay.reason.asked, stay.reason.allowed) == (CARD, 2 * CARD)
+    assert "has 1.5 of 2 cards in use, 1 more asked" in stay.reason.message
+
+
+def test_what_comes_first_is_told_with_what_a_job_without_cards_asks() -> None:
+    runs = [firm("r", "a", (0,), 1000)]
+    jobs = [job("big", 8, tenant="a"), job("host", 0, tenant="a", at=1, longest_s=9999, cpu_milli=500)]
+    reason = told(World([Node("n", H8)], jobs, runs, [Tenant("a")]))["host"].reason
+    assert (reason.code, reason.resource, reason.asked) == (ReasonCode.RESERVED, "cpu_milli", 500)
+    assert reason.message.startswith("asks 500 cpu_milli: nodes with room for it are kept for job big")
