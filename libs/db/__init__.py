@@ -1,6 +1,6 @@
 """PostgreSQL: one schema and one role per service, migrations that only go forward."""
 
-from libs.db.errors import DbError, is_transient
+from libs.db.errors import ConstraintError, DbError, is_transient
 from libs.db.migrate import migrate
 from libs.db.pool import connect, connect_once
 from libs.db.prepare import prepare_database, service_dsn
@@ -8,6 +8,7 @@ from libs.db.types import Connection, Pool, Row
 
 __all__ = [
     "Connection",
+    "ConstraintError",
     "DbError",
     "Pool",
     "Row",

@@ -7,6 +7,9 @@ class DbError(Exception):
     """Root of this package's errors."""
 
 
+ConstraintError = asyncpg.IntegrityConstraintViolationError
+"""What was written breaks a constraint of the schema: the transaction is void."""
+
 _TRANSIENT = (
     OSError,  # refused, reset, no such socket: the server is away
     TimeoutError,

@@ -5,16 +5,18 @@ Functions take the connection of the caller's transaction. Rows are locked in on
 
 import json
 from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from typing import Any
 
-from contracts.jobs import Resources
 from contracts.nodes import LinkKind, NodeFacts, NodeLimits, NodePhase, NodeState
 from libs.db import Connection
+from services.scheduler.core.arrays import NEVER
 from services.scheduler.core.demands import host_memory_bytes
-from services.scheduler.core.model import CARD, Job, MemberRun
+from services.scheduler.core.headroom import Headroom
+from services.scheduler.core.model import CARD, Allocate, Charge, Free, Job, Seat
 from services.scheduler.memory.rows import NodeRow, node_row
-from services.scheduler.store import note_change
+from services.scheduler.store import insert, note_change
 
 MAX_NODES = 100_000
 JOINING = frozenset({LinkKind.NVLINK, LinkKind.NVSWITCH})  # cards so linked are one group
@@ -32,41 +34,54 @@ _SAVE_NODE = """
     WHERE nodes.version < excluded.version
     RETURNING true
 """
+_LOCK_NODES = """
+    SELECT node, version, state, incarnation, cordoned FROM nodes WHERE node = ANY($1) ORDER BY node FOR UPDATE
+"""
+# The rows of the nodes are locked by whoever allocates there, so what is left cannot shrink behind the back of these.
+_HEADROOM = """
+    SELECT n.node, $2 - held.members AS slots, n.cpu_milli - held.cpu_milli AS cpu_milli,
+      n.memory_bytes - held.memory_bytes AS memory_bytes, n.link_mbps - held.link_mbps AS link_mbps,
+      CASE WHEN n.limit_cards IS NOT NULL THEN n.limit_cards * 1000000
+        - (SELECT coalesce(sum(share), 0) FROM held_cards WHERE node = n.node) END AS budget
+    FROM nodes n CROSS JOIN LATERAL (
+      SELECT count(*) AS members, coalesce(sum(cpu_milli), 0) AS cpu_milli,
+        coalesce(sum(memory_bytes), 0) AS memory_bytes, coalesce(sum(link_mbps), 0) AS link_mbps
+      FROM allocations WHERE node = n.node) AS held
+    WHERE n.node = ANY($1)
+"""
+_CARDS_LEFT = """
+    SELECT node, card, 1000000 - coalesce(sum(share), 0) AS share
+    FROM (SELECT DISTINCT * FROM unnest($1::text[], $2::bigint[]) AS asked (node, card)) AS asked
+      LEFT JOIN held_cards USING (node, card)
+    GROUP BY node, card
+"""
 _ALLOCATE = """
     INSERT INTO allocations (job_id, attempt, member, node, cpu_milli, memory_bytes, link_mbps)
-    VALUES ($1, $2, $3, $4, $5, $6, $7)
+    SELECT job_id, attempt, member, node, cpu_milli, memory_bytes, link_mbps
+    FROM jsonb_populate_recordset(NULL::allocations, $1)
 """
 _ALLOCATE_CARDS = """
     INSERT INTO allocated_cards (node, card, job_id, attempt, member)
-    SELECT $1, card, $3, $4, $5 FROM unnest($2::bigint[]) AS card
-    ON CONFLICT (node, card) DO NOTHING RETURNING card
+    SELECT node, card, job_id, attempt, member FROM jsonb_populate_recordset(NULL::allocated_cards, $1)
 """
-_ALLOCATE_SHARE = """
-    INSERT INTO allocated_shares (node, card, job_id, attempt, member, share) VALUES ($1, $2, $3, $4, $5, $6)
+_ALLOCATE_SHARES = """
+    INSERT INTO allocated_shares (node, card, job_id, attempt, member, share)
+    SELECT node, card, job_id, attempt, member, share FROM jsonb_populate_recordset(NULL::allocated_shares, $1)
 """
-# The row of the node is locked by whoever allocates there, so the sums cannot grow behind the back of this statement.
-_OVERCOMMITTED = """
-    WITH held AS (SELECT count(*) AS members, sum(cpu_milli) AS cpu_milli, sum(memory_bytes) AS memory_bytes,
-        sum(link_mbps) AS link_mbps FROM allocations WHERE node = $1),
-      cards AS (SELECT card, sum(share) AS share FROM held_cards WHERE node = $1 GROUP BY card)
-    SELECT CASE
-      WHEN held.members > $2 THEN 'slots'
-      WHEN $3 AND held.cpu_milli > n.cpu_milli THEN 'processors'
-      WHEN $3 AND held.memory_bytes > n.memory_bytes THEN 'memory'
-      WHEN $4 AND held.link_mbps > n.link_mbps THEN 'link'
-      WHEN $5 AND (SELECT max(share) FROM cards) > 1000000 THEN 'room on a card'
-      WHEN $5 AND (SELECT sum(share) FROM cards) > n.limit_cards * 1000000 THEN 'room below its assessed limit'
-      END
-    FROM nodes n, held WHERE n.node = $1
+_FREE = """
+    DELETE FROM allocations AS held USING jsonb_populate_recordset(NULL::holdings, $1) AS over
+    WHERE held.job_id = over.job_id AND held.attempt = over.attempt AND held.member = over.member
 """
-_FREE = "DELETE FROM allocations WHERE job_id = $1 AND attempt = $2 AND member = $3"
+_END_HOLDINGS = """
+    UPDATE holdings AS held SET held_to = greatest(held.held_from, over.held_to)
+    FROM jsonb_populate_recordset(NULL::holdings, $1) AS over
+    WHERE held.job_id = over.job_id AND held.attempt = over.attempt AND held.member = over.member
+      AND held.held_to IS NULL
+"""
 _CHARGE = """
     INSERT INTO holdings (job_id, attempt, member, tenant, cards, held_from, share_milli)
-    VALUES ($1, $2, $3, $4, $5, $6, $7)
-"""
-_END_HOLDING = """
-    UPDATE holdings SET held_to = greatest(held_from, $4)
-    WHERE job_id = $1 AND attempt = $2 AND member = $3 AND held_to IS NULL
+    SELECT job_id, attempt, member, tenant, cards, held_from, share_milli
+    FROM jsonb_populate_recordset(NULL::holdings, $1)
 """
 
 
@@ -130,18 +145,37 @@ class NodeHead:
         return self.state == NodePhase.READY and not self.cordoned
 
 
+async def lock_nodes(conn: Connection, nodes: Collection[str]) -> dict[str, NodeHead]:
+    """Those of these nodes that are known, locked in the order of their names until the transaction ends.
+
+    No other state of them and no other allocation there comes between.
+    """
+    rows = await conn.fetch(_LOCK_NODES, list(nodes))
+    return {row["node"]: NodeHead(row["version"], row["state"], row["incarnation"], row["cordoned"]) for row in rows}
+
+
 async def lock_node(conn: Connection, node: str) -> NodeHead | None:
-    """A node, locked until the transaction ends: no other state of it and no other allocation comes between."""
-    query = "SELECT version, state, incarnation, cordoned FROM nodes WHERE node = $1 FOR UPDATE"
-    row = await conn.fetchrow(query, node)
-    return None if row is None else NodeHead(row["version"], row["state"], row["incarnation"], row["cordoned"])
+    """One node, locked."""
+    return (await lock_nodes(conn, [node])).get(node)
 
 
-async def overcommitted(conn: Connection, node: str, slots: int, asked: Resources) -> str | None:
-    """What a node has too little of now that somebody who asks this has been put there; None: nothing."""
-    host = asked.cpu_milli > 0 or host_memory_bytes(asked) > 0
-    short = await conn.fetchval(_OVERCOMMITTED, node, slots, host, bool(asked.link_mbps), asked.cards > 0)
-    return None if short is None else str(short)
+async def headroom(conn: Connection, nodes: Collection[str], seats: Iterable[Seat], slots: int) -> dict[str, Headroom]:
+    """What these nodes, which are locked, have left, and what those of their cards that these seats ask for."""
+    asked = [(seat.node, card) for seat in seats if seat.node in nodes for card in seat.cards]
+    cards: dict[str, dict[int, int]] = {node: {} for node in nodes}
+    for row in await conn.fetch(_CARDS_LEFT, [node for node, _ in asked], [card for _, card in asked]):
+        cards[row["node"]][row["card"]] = int(row["share"])
+    return {
+        row["node"]: Headroom(
+            slots=row["slots"],
+            cpu_milli=int(row["cpu_milli"]),
+            memory_bytes=int(row["memory_bytes"]),
+            link_mbps=NEVER if row["link_mbps"] is None else int(row["link_mbps"]),
+            budget=NEVER if row["budget"] is None else int(row["budget"]),
+            cards=cards[row["node"]],
+        )
+        for row in await conn.fetch(_HEADROOM, list(nodes), slots)
+    }
 
 
 async def jobs_on_node(conn: Connection, node: str) -> list[str]:
@@ -153,34 +187,52 @@ async def jobs_on_node(conn: Connection, node: str) -> list[str]:
 # ---- allocations and holdings ----------------------------------------------------------------------------------------
 
 
-async def allocate(conn: Connection, job: Job, attempt: int, member: MemberRun) -> bool:
-    """Give the member its cards; False when one of them is taken."""
-    asked, seat = job.spec.resources, member.seat
-    who = job.spec.job_id, attempt, member.index
-    host = asked.cpu_milli, host_memory_bytes(asked), asked.link_mbps or 0
-    await conn.execute(_ALLOCATE, *who, seat.node, *host)
-    if seat.share < CARD:
-        await conn.execute(_ALLOCATE_SHARE, seat.node, seat.cards[0], *who, seat.share)
-        return True
-    rows = await conn.fetch(_ALLOCATE_CARDS, seat.node, list(seat.cards), *who)
-    return len(rows) == len(seat.cards)
+async def allocate(conn: Connection, given: Sequence[tuple[Job, Allocate]]) -> None:
+    """Give members their cards; raises ConstraintError where a whole one has its holder already."""
+    whole, parts = list[dict[str, Any]](), list[dict[str, Any]]()
+    for job, effect in given:
+        seat, key = effect.member.seat, _key(job, effect)
+        if seat.share < CARD:
+            parts.append({**key, "node": seat.node, "card": seat.cards[0], "share": seat.share})
+        else:
+            whole += [{**key, "node": seat.node, "card": card} for card in seat.cards]
+    await insert(conn, _ALLOCATE, [_allocation(job, effect) for job, effect in given])
+    await insert(conn, _ALLOCATE_CARDS, whole)
+    await insert(conn, _ALLOCATE_SHARES, parts)
 
 
-async def free(conn: Connection, job_id: str, attempt: int, member: MemberRun, at: datetime) -> None:
-    """Take the cards back and close the holding."""
-    await conn.execute(_FREE, job_id, attempt, member.index)
-    await conn.execute(_END_HOLDING, job_id, attempt, member.index, at)
+def _key(job: Job, effect: Allocate | Free | Charge) -> dict[str, Any]:
+    return {"job_id": job.spec.job_id, "attempt": effect.attempt, "member": effect.member.index}
 
 
-async def charge(conn: Connection, job: Job, attempt: int, member: MemberRun, at: datetime) -> None:
-    """Open the holding of a member."""
-    await conn.execute(
-        _CHARGE,
-        job.spec.job_id,
-        attempt,
-        member.index,
-        job.spec.tenant,
-        len(member.seat.cards),
-        at,
-        member.seat.share_milli,
-    )
+def _allocation(job: Job, effect: Allocate) -> dict[str, Any]:
+    asked = job.spec.resources
+    return {
+        **_key(job, effect),
+        "node": effect.member.seat.node,
+        "cpu_milli": asked.cpu_milli,
+        "memory_bytes": host_memory_bytes(asked),
+        "link_mbps": asked.link_mbps or 0,
+    }
+
+
+async def charge(conn: Connection, claimed: Sequence[tuple[Job, Charge]]) -> None:
+    """Open the holdings of members."""
+    rows = [
+        {
+            **_key(job, effect),
+            "tenant": job.spec.tenant,
+            "cards": len(effect.member.seat.cards),
+            "held_from": effect.at,
+            "share_milli": effect.member.seat.share_milli,
+        }
+        for job, effect in claimed
+    ]
+    await insert(conn, _CHARGE, rows)
+
+
+async def free(conn: Connection, ended: Sequence[tuple[Job, Free]]) -> None:
+    """Take cards back and close the holdings."""
+    rows = [{**_key(job, effect), "held_to": effect.at} for job, effect in ended]
+    await insert(conn, _FREE, rows)
+    await insert(conn, _END_HOLDINGS, rows)

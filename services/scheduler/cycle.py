@@ -1,40 +1,39 @@
-"""The cycle: changed rows -> arrays -> plan -> one transaction for each placement and each preemption.
+"""The cycle: changed rows -> arrays -> plan -> transactions of some placements or preemptions each.
 
 Apart from ingest: handlers only write rows. What was planned is checked again against the versions of its job and nodes
-and against what is allocated; what has become stale is dropped alone, and the next cycle sees why.
+and against what is allocated; what has become stale is dropped alone, and the next cycle sees why. One plan's commits
+hold up the next for MAX_PLACED placements at most: the others are planned again, with whoever has come meanwhile.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TypeVar
 
-from libs.bus import Tx
-from libs.db import Connection
+from libs.db import ConstraintError
 from libs.kit.logs import get_logger
-from services.scheduler import allotments, store
-from services.scheduler.core.arrays import Placement, Preemption, PreemptWhy, Stay
+from services.scheduler import store
+from services.scheduler.commits import ACTOR, commit_placements, commit_preemptions, commit_stays
+from services.scheduler.core.arrays import Placement, Preemption, Stay
 from services.scheduler.core.jobs import decide
-from services.scheduler.core.model import Limits, Place, Preempt, Tick, Wait
+from services.scheduler.core.model import Tick
 from services.scheduler.desk import Desk
-from services.scheduler.effects import CardTakenError, carry_out
+from services.scheduler.effects import carry_out
+from services.scheduler.memory.rows import JobRow
 from services.scheduler.tenants import TenantFileError, check
 
-ACTOR = "scheduler"
 MAX_DUE = 1000
+MAX_PLACED = 1024
+PLANNED_PER_TRANSACTION = 32
 STAYS_PER_TRANSACTION = 64
 MAX_TOLD = 1024
 MAX_FIGURES = 256
-COMMITS_AT_ONCE = 6
+COMMITS_AT_ONCE = 2
 HOUSEKEEPING_S = 600.0
 FILES_S = 1.0
 REPLAN_S = 10.0
 
 T = TypeVar("T")
-
-
-class StaleError(Exception):
-    """What was planned no longer fits what it was planned for."""
 
 
 class Cycle:
@@ -102,48 +101,54 @@ class Cycle:
     async def _place(self) -> None:
         desk, now = self._desk, self._desk.clock.now()
         plan = await desk.plan()
-        self._again = False
+        self._again = len(plan.placements) > MAX_PLACED
         self._next_turn = desk.snapshot.next_turn(desk.policies.rules, now)
         if plan.stays or plan.preemptions:
             soon = now + timedelta(seconds=REPLAN_S)
             self._next_turn = min(self._next_turn or soon, soon)
-        await self._some_at_once(self._commit, plan.placements)
-        await self._some_at_once(self._stop, plan.preemptions)
+        await self._some_at_once(self._place_some, plan.placements[:MAX_PLACED])
+        await self._some_at_once(self._stop_some, plan.preemptions)
         self._untold = self._news(plan.stays)
 
-    async def _some_at_once(self, commit: Callable[[T], Awaitable[None]], planned: Sequence[T]) -> None:
-        """Commit what was planned, some at once: each waits for the disk, rows of nodes keep apart who shares one."""
+    async def _some_at_once(self, commit: Callable[[Sequence[T]], Awaitable[None]], planned: Sequence[T]) -> None:
+        """Commit what was planned in groups, some at once: while one waits for the database, the next is made."""
         slots = asyncio.Semaphore(COMMITS_AT_ONCE)
 
-        async def one(item: T) -> None:
+        async def one(group: Sequence[T]) -> None:
             async with slots:
-                await commit(item)
+                await commit(group)
 
-        for ended in await asyncio.gather(*map(one, planned), return_exceptions=True):
+        groups = _groups(planned, PLANNED_PER_TRANSACTION)
+        for ended in await asyncio.gather(*map(one, groups), return_exceptions=True):
             if isinstance(ended, BaseException):
                 raise ended
 
-    async def _commit(self, placement: Placement) -> None:
-        """Place one job, or drop the placement when job, nodes or cards are no longer as planned."""
+    async def _place_some(self, placements: Sequence[Placement]) -> None:
+        """Place some jobs; what is no longer as planned is dropped, and nothing else."""
         desk = self._desk
         try:
             async with desk.transaction() as tx:
-                await commit_placement(tx, placement, desk.clock.now(), desk.limits)
-        except (StaleError, CardTakenError) as error:
-            self._again = True
-            get_logger().info("placement.stale", job=placement.job_id, reason=str(error))
+                stale = await commit_placements(tx, placements, desk.clock.now(), desk.limits)
+        except ConstraintError as error:
+            if len(placements) > 1:
+                for alone in _groups(placements, 1):
+                    await self._place_some(alone)
+                return
+            stale = {placements[0].job_id: str(error)}
+        self._drop("placement.stale", stale)
 
-    async def _stop(self, preemption: Preemption) -> None:
-        """Preempt one attempt, unless it is another one by now."""
-        desk = self._desk
-        row = desk.snapshot.attempts.jobs.get(preemption.job_id)
-        number = 0 if row is None or row.live is None else row.live.number
-        try:
-            async with desk.transaction() as tx:
-                await commit_preemption(tx, preemption, number, desk.clock.now(), desk.limits)
-        except StaleError as error:
+    async def _stop_some(self, preemptions: Sequence[Preemption]) -> None:
+        """Preempt some attempts, unless they are others by now."""
+        desk, jobs = self._desk, self._desk.snapshot.attempts.jobs
+        seen = [(one, _number(jobs.get(one.job_id))) for one in preemptions]
+        async with desk.transaction() as tx:
+            stale = await commit_preemptions(tx, seen, desk.clock.now(), desk.limits)
+        self._drop("preemption.stale", stale)
+
+    def _drop(self, event: str, stale: Mapping[str, str]) -> None:
+        for job_id, reason in stale.items():
             self._again = True
-            get_logger().info("preemption.stale", job=preemption.job_id, reason=str(error))
+            get_logger().info(event, job=job_id, reason=reason)
 
     def _news(self, stays: Sequence[Stay]) -> list[Stay]:
         """Reasons that are not known yet: new ones, and the figures of some known ones."""
@@ -160,19 +165,9 @@ class Cycle:
     async def _tell_some(self) -> None:
         """Keep some of the reasons; those of a long queue take several rounds, and no plan waits for all of them."""
         now, self._untold = self._untold[:MAX_TOLD], self._untold[MAX_TOLD:]
-        for group in _groups(now):
-            await self._tell(group)
-
-    async def _tell(self, stays: list[Stay]) -> None:
-        """Keep the reasons of jobs that stay; those whose reason is another one make a transition."""
-        desk = self._desk
-        async with desk.transaction() as tx:
-            for stay in stays:
-                stored = await store.load_job(tx.conn, stay.job_id)
-                if stored is None or stored.job.version != stay.version:
-                    continue
-                decision = decide(stored.job, Wait(stay.reason), desk.clock.now(), desk.limits)
-                await carry_out(tx, stored, decision, actor=ACTOR, limits=desk.limits, step="keep waiting")
+        for group in _groups(now, STAYS_PER_TRANSACTION):
+            async with self._desk.transaction() as tx:
+                await commit_stays(tx, group, self._desk.clock.now(), self._desk.limits)
 
     async def _keep_house(self) -> None:
         desk = self._desk
@@ -183,40 +178,11 @@ class Cycle:
             await store.expire_intents(tx.conn, desk.clock.now())
 
 
-async def commit_placement(tx: Tx[Connection], placement: Placement, now: datetime, limits: Limits) -> None:
-    """Check a placement against the rows as they are and carry it out. Raises StaleError, CardTakenError."""
-    for node, version in placement.node_versions:
-        head = await allotments.lock_node(tx.conn, node)
-        if head is None or head.version != version or not head.ready:
-            msg = f"node {node} has changed since version {version}"
-            raise StaleError(msg)
-    stored = await store.load_job(tx.conn, placement.job_id)
-    if stored is None or stored.job.version != placement.version or not stored.job.placeable:
-        msg = f"job {placement.job_id} has changed since version {placement.version}"
-        raise StaleError(msg)
-    decision = decide(stored.job, Place(placement.seats), now, limits)
-    await carry_out(tx, stored, decision, actor=ACTOR, limits=limits, step="place job")
-    for node, _ in placement.node_versions:
-        short = await allotments.overcommitted(tx.conn, node, limits.node_slots, stored.job.spec.resources)
-        if short is not None:
-            msg = f"node {node} has no {short} left for job {placement.job_id}"
-            raise StaleError(msg)
+def _groups(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    for begin in range(0, len(items), size):
+        yield items[begin : begin + size]
 
 
-async def commit_preemption(
-    tx: Tx[Connection], preemption: Preemption, attempt: int, now: datetime, limits: Limits
-) -> None:
-    """Stop the attempt with that number, with its grace. Raises StaleError when it is over, or stops already."""
-    stored = await store.load_job(tx.conn, preemption.job_id)
-    live = None if stored is None else stored.job.attempt
-    if stored is None or live is None or live.number != attempt or live.stop is not None:
-        msg = f"attempt {attempt} of job {preemption.job_id} is over or being stopped"
-        raise StaleError(msg)
-    first = preemption.why is PreemptWhy.CONSOLIDATION
-    asked = Preempt(preemption.reason, preemption.for_job, first)
-    await carry_out(tx, stored, decide(stored.job, asked, now, limits), actor=ACTOR, limits=limits, step="preempt")
-
-
-def _groups(stays: list[Stay]) -> Iterator[list[Stay]]:
-    for begin in range(0, len(stays), STAYS_PER_TRANSACTION):
-        yield stays[begin : begin + STAYS_PER_TRANSACTION]
+def _number(row: JobRow | None) -> int:
+    """The live attempt that the plan saw; 0: none."""
+    return 0 if row is None or row.live is None else row.live.number

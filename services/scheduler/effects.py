@@ -1,8 +1,8 @@
 """Carrying out decisions: the job's row, its allocations and holdings, and what is told to the world."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import assert_never
 
 from contracts.base import Reason
@@ -57,8 +57,22 @@ EVENTS: dict[JobPhase, Message[JobState]] = {
 }
 
 
-class CardTakenError(Exception):
-    """A card of a placement belongs to somebody else; the transaction must be given up."""
+@dataclass(frozen=True)
+class _Rows:
+    """What decisions change, until it is written: rows of each kind by one statement."""
+
+    jobs: list[Stored] = field(default_factory=list[Stored])
+    told: list[Publish] = field(default_factory=list[Publish])
+    given: list[tuple[Job, Allocate]] = field(default_factory=list[tuple[Job, Allocate]])
+    claimed: list[tuple[Job, Charge]] = field(default_factory=list[tuple[Job, Charge]])
+    ended: list[tuple[Job, Free]] = field(default_factory=list[tuple[Job, Free]])
+
+    async def write(self, conn: Connection, limits: Limits) -> None:
+        await store.save_jobs(conn, self.jobs, limits)
+        await store.add_transitions(conn, self.told)
+        await allotments.allocate(conn, self.given)
+        await allotments.charge(conn, self.claimed)
+        await allotments.free(conn, self.ended)
 
 
 async def carry_out(
@@ -71,20 +85,32 @@ async def carry_out(
     new: bool = False,
     step: str = "decide job",
 ) -> None:
-    """Write the job if it has changed and run the effects, in the caller's transaction.
+    """Carry out one decision: see carry_out_all."""
+    await carry_out_all(tx, [(stored, decision)], actor=actor, limits=limits, new=new, step=step)
 
-    What is emitted belongs to the trace of the job's life; where another one caused it, `step` names the span there.
-    Raises CardTakenError.
+
+async def carry_out_all(
+    tx: Tx[Connection],
+    decided: Iterable[tuple[Stored, Decision]],
+    *,
+    actor: str,
+    limits: Limits,
+    new: bool = False,
+    step: str,
+) -> None:
+    """Run the effects of decisions and write the jobs that have changed, in the caller's transaction.
+
+    What is emitted belongs to the trace of each job's life; where another one caused it, `step` names the span there.
+    Raises ConstraintError when a card that is given has its holder already.
     """
-    if new or decision.job != stored.job:
-        await store.save_job(tx.conn, replace(stored, job=decision.job), limits)
-    offered = next((_members(effect.attempt) for effect in decision.effects if isinstance(effect, Offer)), None) or []
-    if not decision.effects:
-        return
-    with _in_life(stored.trace, step):
-        _about(decision.job)
-        for effect in decision.effects:
-            await _run(tx, decision.job, effect, actor, offered)
+    rows = _Rows()
+    for stored, decision in decided:
+        if new or decision.job != stored.job:
+            rows.jobs.append(replace(stored, job=decision.job))
+        if decision.effects:
+            with _in_life(stored.trace, step):
+                _run_all(tx, rows, decision, actor)
+    await rows.write(tx.conn, limits)
 
 
 def _in_life(life: str | None, step: str) -> AbstractContextManager[object]:
@@ -101,12 +127,19 @@ def _about(job: Job) -> None:
     spans.annotate(job=job.spec.job_id, tenant=job.spec.tenant, attempt=attempt)
 
 
-async def _run(tx: Tx[Connection], job: Job, effect: Effect, actor: str, offered: list[Member]) -> None:
-    """`offered` is what all offers of one decision list: making it for each of them would take members squared."""
+def _run_all(tx: Tx[Connection], rows: _Rows, decision: Decision, actor: str) -> None:
+    """What all offers of a decision list is made once: making it for each of them would take members squared."""
+    _about(decision.job)
+    offered = next((_members(effect.attempt) for effect in decision.effects if isinstance(effect, Offer)), None) or []
+    for effect in decision.effects:
+        _run(tx, rows, decision.job, effect, actor, offered)
+
+
+def _run(tx: Tx[Connection], rows: _Rows, job: Job, effect: Effect, actor: str, offered: list[Member]) -> None:
     spec = job.spec
     match effect:
         case Publish(seen, refused):
-            await store.add_transition(tx.conn, seen, refused)
+            rows.told.append(effect)
             body = to_state(seen, refused)
             message = EVENTS[seen.phase]
             _log(seen)
@@ -125,14 +158,12 @@ async def _run(tx: Tx[Connection], job: Job, effect: Effect, actor: str, offered
                 reason=effect.reason,
             )
             tx.emit(WORK_STOP, stop, key=effect.node, subject=spec.job_id, sequence=job.version, actor=actor)
-        case Allocate(number, member):
-            if not await allotments.allocate(tx.conn, job, number, member):
-                msg = f"node {member.seat.node}: a card of {member.seat.cards} is taken"
-                raise CardTakenError(msg)
-        case Free(number, member, at):
-            await allotments.free(tx.conn, spec.job_id, number, member, at)
-        case Charge(number, member, at):
-            await allotments.charge(tx.conn, job, number, member, at)
+        case Allocate():
+            rows.given.append((job, effect))
+        case Charge():
+            rows.claimed.append((job, effect))
+        case Free():
+            rows.ended.append((job, effect))
         case _:
             assert_never(effect)
 

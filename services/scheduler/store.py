@@ -3,12 +3,13 @@
 Functions take the connection of the caller's transaction. Rows are locked in one order everywhere: nodes, then jobs.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
 from pydantic import TypeAdapter
+from pydantic_core import to_json
 
 from contracts.base import Priority, Reason
 from contracts.jobs import DatasetRef, Image, JobPhase, JobSpec, Outcome
@@ -16,7 +17,7 @@ from contracts.transfers import TransferCompleted
 from libs.db import Connection, Row
 from services.scheduler.core import quota
 from services.scheduler.core.images import Bound
-from services.scheduler.core.model import Attempt, Intent, Job, Limits
+from services.scheduler.core.model import Attempt, Intent, Job, Limits, Publish
 from services.scheduler.core.transitions import wake_at
 
 MAX_SHAPES = 10_000
@@ -26,14 +27,18 @@ _ATTEMPT = TypeAdapter(Attempt)
 _TENANT_LOCK = 0x0FB0
 _JOB_LOCK = 0x0FB1
 
-_SAVE_JOB = """
-    WITH noted AS (INSERT INTO changes (kind, id) VALUES ('job', $1))
+_SAVE_JOBS = """
+    WITH given AS (SELECT * FROM jsonb_populate_recordset(NULL::jobs, $1)),
+      noted AS (INSERT INTO changes (kind, id) SELECT 'job', job_id FROM given)
     INSERT INTO jobs (job_id, tenant, name, spec, body_sha256, version, phase, outcome, reason, attempt, attempts,
       failures, losses, cancel_requested, held, hold_changed_at, not_before, wake_at, progress_step, commit_ms,
       commit_rolling, trace, submitted_at, updated_at, avoid, priority_changed_at,
       damaged_at, preempted_at, leaving_for)
-    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23,
-      $24, $25, $26, $27, $28, $29)
+    SELECT job_id, tenant, name, spec, body_sha256, version, phase, outcome, reason, attempt, attempts,
+      failures, losses, cancel_requested, held, hold_changed_at, not_before, wake_at, progress_step, commit_ms,
+      commit_rolling, trace, submitted_at, updated_at, avoid, priority_changed_at,
+      damaged_at, preempted_at, leaving_for
+    FROM given
     ON CONFLICT (job_id) DO UPDATE SET version = excluded.version, phase = excluded.phase, outcome = excluded.outcome,
       reason = excluded.reason, attempt = excluded.attempt, attempts = excluded.attempts,
       failures = excluded.failures, losses = excluded.losses, cancel_requested = excluded.cancel_requested,
@@ -44,6 +49,10 @@ _SAVE_JOB = """
       priority_changed_at = excluded.priority_changed_at,
       spec = CASE WHEN jobs.priority_changed_at IS NOT DISTINCT FROM excluded.priority_changed_at THEN jobs.spec
         ELSE excluded.spec END
+"""
+_ADD_TRANSITIONS = """
+    INSERT INTO transitions (job_id, version, state, attempt, reason, at)
+    SELECT job_id, version, state, attempt, reason, at FROM jsonb_populate_recordset(NULL::transitions, $1)
 """
 _SAVE_INTENT = """
     INSERT INTO intents (tenant, job_id, cancel_reason, held, hold_reason, hold_changed_at, updated_at, priority,
@@ -111,10 +120,15 @@ class Stored:
     commit_ms: int
 
 
+async def load_jobs(conn: Connection, job_ids: Collection[str]) -> dict[str, Stored]:
+    """Those of these jobs that there are, locked in the order of their ids until the transaction ends."""
+    query = "SELECT * FROM jobs WHERE job_id = ANY($1) ORDER BY job_id FOR UPDATE"
+    return {str(row["job_id"]): to_stored(row) for row in await conn.fetch(query, list(job_ids))}
+
+
 async def load_job(conn: Connection, job_id: str) -> Stored | None:
     """One job, locked until the transaction ends."""
-    row = await conn.fetchrow("SELECT * FROM jobs WHERE job_id = $1 FOR UPDATE", job_id)
-    return None if row is None else to_stored(row)
+    return (await load_jobs(conn, [job_id])).get(job_id)
 
 
 async def is_known(conn: Connection, job_id: str) -> bool:
@@ -154,41 +168,50 @@ def to_job(row: Row) -> Job:
     )
 
 
-async def save_job(conn: Connection, stored: Stored, limits: Limits) -> None:
-    """Write the job, and tell the cycle that it has changed."""
+async def insert(conn: Connection, query: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Run a statement that takes rows, by the names of their columns, as one JSON array; without any, nothing."""
+    if rows:
+        await conn.execute(query, to_json(rows).decode())
+
+
+async def save_jobs(conn: Connection, jobs: Iterable[Stored], limits: Limits) -> None:
+    """Write jobs, and tell the cycle that they have changed."""
+    await insert(conn, _SAVE_JOBS, [_job_row(stored, limits) for stored in jobs])
+
+
+def _job_row(stored: Stored, limits: Limits) -> dict[str, Any]:
     job, spec = stored.job, stored.job.spec
-    await conn.execute(
-        _SAVE_JOB,
-        spec.job_id,
-        spec.tenant,
-        spec.name,
-        spec.model_dump_json(),
-        stored.body_sha256,
-        job.version,
-        job.phase.value,
-        None if job.outcome is None else job.outcome.value,
-        None if job.reason is None else job.reason.model_dump_json(),
-        None if job.attempt is None else _ATTEMPT.dump_json(job.attempt).decode(),
-        job.attempts,
-        job.failures,
-        job.losses,
-        job.cancel_requested,
-        job.held,
-        job.hold_changed_at,
-        job.not_before,
-        wake_at(job, limits),
-        job.progress_step,
-        stored.commit_ms,
-        quota.is_rolling(spec),
-        stored.trace,
-        job.submitted_at,
-        job.updated_at,
-        list(job.avoid),
-        job.priority_changed_at,
-        job.damaged_at,
-        job.preempted_at,
-        job.leaving_for,
-    )
+    return {
+        "job_id": spec.job_id,
+        "tenant": spec.tenant,
+        "name": spec.name,
+        "spec": spec,
+        "body_sha256": stored.body_sha256,
+        "version": job.version,
+        "phase": job.phase,
+        "outcome": job.outcome,
+        "reason": job.reason,
+        "attempt": job.attempt,
+        "attempts": job.attempts,
+        "failures": job.failures,
+        "losses": job.losses,
+        "cancel_requested": job.cancel_requested,
+        "held": job.held,
+        "hold_changed_at": job.hold_changed_at,
+        "not_before": job.not_before,
+        "wake_at": wake_at(job, limits),
+        "progress_step": job.progress_step,
+        "commit_ms": stored.commit_ms,
+        "commit_rolling": quota.is_rolling(spec),
+        "trace": stored.trace,
+        "submitted_at": job.submitted_at,
+        "updated_at": job.updated_at,
+        "avoid": job.avoid,
+        "priority_changed_at": job.priority_changed_at,
+        "damaged_at": job.damaged_at,
+        "preempted_at": job.preempted_at,
+        "leaving_for": job.leaving_for,
+    }
 
 
 async def note_change(conn: Connection, kind: str, id_: str) -> None:
@@ -196,18 +219,20 @@ async def note_change(conn: Connection, kind: str, id_: str) -> None:
     await conn.execute("INSERT INTO changes (kind, id) VALUES ($1, $2)", kind, id_)
 
 
-async def add_transition(conn: Connection, job: Job, refused: Reason | None = None) -> None:
-    """Keep one published transition; its reason is that of the refusal, if it tells of one."""
-    reason = refused or job.reason
-    await conn.execute(
-        "INSERT INTO transitions (job_id, version, state, attempt, reason, at) VALUES ($1, $2, $3, $4, $5, $6)",
-        job.spec.job_id,
-        job.version,
-        job.phase.value,
-        None if job.attempt is None else job.attempt.number,
-        None if reason is None else reason.model_dump_json(),
-        job.updated_at,
-    )
+async def add_transitions(conn: Connection, told: Iterable[Publish]) -> None:
+    """Keep published transitions; the reason of one that tells of a refusal is that of the refusal."""
+    rows = [
+        {
+            "job_id": one.job.spec.job_id,
+            "version": one.job.version,
+            "state": one.job.phase,
+            "attempt": None if one.job.attempt is None else one.job.attempt.number,
+            "reason": one.refused or one.job.reason,
+            "at": one.job.updated_at,
+        }
+        for one in told
+    ]
+    await insert(conn, _ADD_TRANSITIONS, rows)
 
 
 # ---- submissions -----------------------------------------------------------------------------------------------------

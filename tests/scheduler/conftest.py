@@ -6,12 +6,26 @@ from pathlib import Path
 import pytest
 
 from contracts.base import Tier
-from libs.bus import Client
+from libs.bus import Client, PgLedger
 from libs.bus.provision import provision
-from libs.db import connect_once, prepare_database, service_dsn
+from libs.db import Pool, connect, connect_once, migrate, prepare_database, service_dsn
 from tests.scheduler.harness import NODES, PATIENCE_S, FakeNode, Process, Stage, write_policy, write_tenants
 from tests.servers import NatsServer
 from tests.waiting import until
+
+
+@pytest.fixture
+async def pool(database: str) -> AsyncIterator[Pool]:
+    await prepare_database(database, {"scheduler": "secret"})
+    pool = await connect(service_dsn(database, "scheduler", "secret"), "scheduler")
+    await migrate(pool, "scheduler", "services.scheduler")
+    yield pool
+    await pool.close()
+
+
+@pytest.fixture
+def ledger(pool: Pool) -> PgLedger:
+    return PgLedger(pool, "scheduler")
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """A placement is checked again when it is committed; one that has become stale is dropped alone."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -9,94 +8,34 @@ from typing import Any, cast
 import pytest
 
 from contracts.base import Reason, ReasonCode, Tier
-from contracts.jobs import JobPhase, JobSpec
-from contracts.nodes import Card, CardSource, NodeFacts, NodePhase, NodeState
+from contracts.jobs import JobPhase
+from contracts.nodes import NodePhase
 from contracts.requests import ClaimReply, ClaimRequest
 from libs.bus import Call, PgLedger
-from libs.db import Connection, Pool, connect, migrate, prepare_database, service_dsn
+from libs.db import Connection, Pool
 from libs.kit.clock import SystemClock
 from libs.kit.ids import new_id
 from services.scheduler import allotments, store
 from services.scheduler.answers import as_if_submitted
-from services.scheduler.core.admission import admit
+from services.scheduler.commits import commit_preemptions
 from services.scheduler.core.arrays import Placement, Preemption, PreemptWhy
 from services.scheduler.core.jobs import decide
-from services.scheduler.core.model import Intent, Job, Limits, NodeLost, Seat
+from services.scheduler.core.model import Job, NodeLost, Seat
 from services.scheduler.core.quota import commit_ms, counted_ms
-from services.scheduler.cycle import Cycle, StaleError, commit_placement, commit_preemption
+from services.scheduler.cycle import Cycle
 from services.scheduler.desk import MAX_ASKING, Board, BusyError, Desk
-from services.scheduler.effects import CardTakenError, carry_out
+from services.scheduler.effects import carry_out
 from services.scheduler.handlers import Scheduler
 from services.scheduler.policies import PolicyBook
-from services.scheduler.store import Stored
 from services.scheduler.tenants import TenantBook
 from tests.scheduler.harness import spec, write_tenants
-
-NOW = SystemClock().now()
-LIMITS = Limits()
-
-
-@pytest.fixture
-async def pool(database: str) -> AsyncIterator[Pool]:
-    await prepare_database(database, {"scheduler": "secret"})
-    pool = await connect(service_dsn(database, "scheduler", "secret"), "scheduler")
-    await migrate(pool, "scheduler", "services.scheduler")
-    yield pool
-    await pool.close()
-
-
-@pytest.fixture
-def ledger(pool: Pool) -> PgLedger:
-    return PgLedger(pool, "scheduler")
-
-
-def desk(ledger: PgLedger, tenants: Path, limits: Limits = LIMITS) -> Desk:
-    return Desk(ledger.transaction, TenantBook.read(tenants), PolicyBook(), limits, SystemClock())
-
-
-async def know(ledger: PgLedger, name: str, version: int, state: NodePhase = NodePhase.READY, **more: Any) -> None:
-    cards = [
-        Card(index=i, uuid=f"{name}-{i}", model="H100", memory_bytes=1, source=CardSource.DECLARED) for i in range(2)
-    ]
-    facts = NodeFacts(
-        node=name,
-        tier=Tier.CENTRAL,
-        zone="z",
-        address="127.0.0.1",
-        version="1",
-        cpu_milli=4000,
-        memory_bytes=1,
-        cards=cards,
-    )
-    seen = NodeState(node=name, version=version, state=state, facts=facts, incarnation=new_id(), since=NOW, **more)
-    async with ledger.transaction() as tx:
-        await allotments.save_node(tx.conn, seen)
-
-
-async def submit(ledger: PgLedger, job: JobSpec) -> Job:
-    decision = admit(job, Intent(), NOW, LIMITS)
-    async with ledger.transaction() as tx:
-        stored = Stored(decision.job, "0", None, commit_ms(job))
-        await carry_out(tx, stored, decision, actor="test", limits=LIMITS, new=True)
-    return decision.job
-
-
-async def phase(ledger: PgLedger, job: Job) -> JobPhase:
-    async with ledger.transaction() as tx:
-        stored = await store.load_job(tx.conn, job.spec.job_id)
-        assert stored is not None
-        return stored.job.phase
-
-
-def placement(job: Job, node: str, version: int = 1, cards: tuple[int, ...] = (0, 1)) -> Placement:
-    return Placement(job.spec.job_id, job.version, (Seat(node, Tier.CENTRAL, cards),), ((node, version),))
+from tests.scheduler.ledgers import LIMITS, NOW, commit, desk, know, phase, placement, submit
 
 
 async def test_a_fresh_placement_is_committed(ledger: PgLedger) -> None:
     await know(ledger, "n", 1)
     job = await submit(ledger, spec())
-    async with ledger.transaction() as tx:
-        await commit_placement(tx, placement(job, "n"), NOW, LIMITS)
+    assert await commit(ledger, placement(job, "n")) == {}
     assert await phase(ledger, job) is JobPhase.PLACED
 
 
@@ -117,13 +56,10 @@ async def test_a_stale_placement_is_dropped_whole(ledger: PgLedger, pool: Pool, 
         case "job changed":
             planned = replace(planned, version=2)
         case _:
-            other = await submit(ledger, spec(resources={"cards": 1, "cpu_milli": 3000}))
-            async with ledger.transaction() as tx:
-                card = 0 if what == "card taken" else 1
-                await commit_placement(tx, placement(other, "n", cards=(card,)), NOW, LIMITS)
-    with pytest.raises((StaleError, CardTakenError)):
-        async with ledger.transaction() as tx:
-            await commit_placement(tx, planned, NOW, LIMITS)
+            cpu_milli, card = (1000, 0) if what == "card taken" else (3000, 1)
+            other = await submit(ledger, spec(resources={"cards": 1, "cpu_milli": cpu_milli}))
+            assert await commit(ledger, placement(other, "n", cards=(card,))) == {}
+    assert list(await commit(ledger, planned)) == [job.spec.job_id]
     assert await phase(ledger, job) is JobPhase.ACCEPTED
     async with pool.acquire() as conn:
         count = "SELECT count(*) FROM allocations WHERE job_id = $1"
@@ -137,32 +73,29 @@ async def test_a_stale_placement_is_dropped_whole(ledger: PgLedger, pool: Pool, 
         ((500_000, 500_000), 1, "room on a card"),
         ((1,), 1_000_000, "room on a card"),
         ((1_000_000,), 1, "room on a card"),
-        ((1_000_000,), 1_000_000, "is taken"),
+        ((1_000_000,), 1_000_000, "room on a card"),
         ((500_000,), 500_000, None),
     ],
 )
 async def test_shares_of_a_card_never_come_to_more_than_the_card(
     ledger: PgLedger, before: tuple[int, ...], share: int, said: str | None
 ) -> None:
-    """All were planned for a free card; the database has the last word."""
+    """All were planned for a free card, and are committed one after the other or together."""
     await know(ledger, "n", 1)
-    for held in before:
-        await put(ledger, await submit(ledger, spec(resources={"cards": 1})), held)
-    last = await submit(ledger, spec(resources={"cards": 1}))
-    if said is None:
-        await put(ledger, last, share)
-        assert await phase(ledger, last) is JobPhase.PLACED
-        return
-    with pytest.raises((StaleError, CardTakenError), match=said):
-        await put(ledger, last, share)
-    assert await phase(ledger, last) is JobPhase.ACCEPTED
+    for together in (False, True):
+        jobs = [await submit(ledger, spec(resources={"cards": 1})) for _ in (*before, share)]
+        planned = [on_card(job, int(together), part) for job, part in zip(jobs, (*before, share), strict=True)]
+        stale = await commit(ledger, *planned) if together else {}
+        for one in () if together else planned:
+            stale |= await commit(ledger, one)
+        last = jobs[-1].spec.job_id
+        assert stale == ({} if said is None else {last: f"node n has no {said} left for job {last}"})
+        assert await phase(ledger, jobs[-1]) is (JobPhase.PLACED if said is None else JobPhase.ACCEPTED)
 
 
-async def put(ledger: PgLedger, job: Job, share: int) -> None:
-    """Place the job on card 0 of node n with this share, against whatever is there."""
-    seat = Seat("n", Tier.CENTRAL, (0,), share=share)
-    async with ledger.transaction() as tx:
-        await commit_placement(tx, Placement(job.spec.job_id, job.version, (seat,), (("n", 1),)), NOW, LIMITS)
+def on_card(job: Job, card: int, share: int) -> Placement:
+    """The job on this card of node n with this share."""
+    return Placement(job.spec.job_id, job.version, (Seat("n", Tier.CENTRAL, (card,), share=share),), (("n", 1),))
 
 
 @pytest.mark.parametrize(
@@ -174,24 +107,16 @@ async def test_the_assessed_limits_of_a_node_hold_at_the_commit(
     """I5."""
     await know(ledger, "n", 1, limits=limits)
     jobs = [await submit(ledger, spec(resources={"cards": 1, "link_mbps": 400})) for _ in range(2)]
-    async with ledger.transaction() as tx:
-        await commit_placement(tx, placement(jobs[0], "n", cards=(0,)), NOW, LIMITS)
-    second = placement(jobs[1], "n", cards=(1,))
-    if said is None:
-        async with ledger.transaction() as tx:
-            await commit_placement(tx, second, NOW, LIMITS)
-        return
-    with pytest.raises(StaleError, match=said):
-        async with ledger.transaction() as tx:
-            await commit_placement(tx, second, NOW, LIMITS)
+    second = jobs[1].spec.job_id
+    stale = {} if said is None else {second: f"node n has no {said} left for job {second}"}
+    assert await commit(ledger, placement(jobs[0], "n", cards=(0,))) == {}
+    assert await commit(ledger, placement(jobs[1], "n", cards=(1,))) == stale
 
 
 async def test_a_cordoned_node_takes_nothing_at_the_commit(ledger: PgLedger) -> None:
     await know(ledger, "n", 1, cordoned=True)
     job = await submit(ledger, spec())
-    with pytest.raises(StaleError, match="has changed"):
-        async with ledger.transaction() as tx:
-            await commit_placement(tx, placement(job, "n"), NOW, LIMITS)
+    assert await commit(ledger, placement(job, "n")) == {job.spec.job_id: "node n has changed since version 1"}
 
 
 async def test_no_more_than_a_few_dry_runs_wait_for_the_one_planner(ledger: PgLedger, tmp_path: Path) -> None:
@@ -210,13 +135,11 @@ async def test_a_preemption_of_an_attempt_that_is_over_is_dropped(ledger: PgLedg
     job = await placed(ledger)
     reason = Reason(code=ReasonCode.PREEMPTED, message="for j")
     planned = Preemption(job.spec.job_id, PreemptWhy.PRIORITY, "j", reason)
-    for attempt, fits in ((2, False), (1, True), (1, False)):
+    for numbers in ([2], [1, 1], [1]):
         async with ledger.transaction() as tx:
-            if fits:
-                await commit_preemption(tx, planned, attempt, NOW, LIMITS)
-                continue
-            with pytest.raises(StaleError, match="is over or being stopped"):
-                await commit_preemption(tx, planned, attempt, NOW, LIMITS)
+            stale = await commit_preemptions(tx, [(planned, number) for number in numbers], NOW, LIMITS)
+        said = f"attempt {numbers[0]} of job {job.spec.job_id} is over or being stopped"
+        assert stale == {job.spec.job_id: said}
     async with ledger.transaction() as tx:
         stored = await store.load_job(tx.conn, job.spec.job_id)
     assert stored is not None
@@ -228,11 +151,8 @@ async def test_two_placements_never_exceed_the_slots_of_a_node(ledger: PgLedger,
     limits = replace(LIMITS, node_slots=1)
     await know(ledger, "n", 1)
     first, second = [await submit(ledger, spec(resources={"cards": 0})) for _ in range(2)]
-    async with ledger.transaction() as tx:
-        await commit_placement(tx, placement(first, "n", cards=()), NOW, limits)
-    with pytest.raises(StaleError, match="slots"):
-        async with ledger.transaction() as tx:
-            await commit_placement(tx, placement(second, "n", cards=()), NOW, limits)
+    stale = await commit(ledger, placement(first, "n", cards=()), placement(second, "n", cards=()), limits=limits)
+    assert stale == {second.spec.job_id: f"node n has no slots left for job {second.spec.job_id}"}
     assert await phase(ledger, second) is JobPhase.ACCEPTED
     write_tenants(tmp_path / "t")
     await Cycle(desk(ledger, tmp_path / "t", limits), cycle_s=1).once()
@@ -248,8 +168,7 @@ async def placed(ledger: PgLedger) -> Job:
     """A job of two cards, placed on node n."""
     await know(ledger, "n", 1)
     job = await submit(ledger, spec())
-    async with ledger.transaction() as tx:
-        await commit_placement(tx, placement(job, "n"), NOW, LIMITS)
+    assert await commit(ledger, placement(job, "n")) == {}
     return job
 
 
