@@ -19,11 +19,11 @@ from contracts.fleet import (
 from libs.cli import options, output, words
 from libs.cli.manual import Manual
 from libs.cli.node import money
-from libs.cli.nodes import MILLI, all_grades
+from libs.cli.nodes import MILLI, NO_NODES, all_grades
 from libs.cli.session import connected, run
 
 REASON = "farside capacity --write"
-TIER_HEADERS = ("TIER", "USABLE", "PROMISED", "PROMISABLE", "HEADROOM", "DUTY", "LIMITS")
+TIER_HEADERS = ("TIER", "USABLE", "PROMISED", "PROMISABLE", "HEADROOM", "DUTY AND LIMITS")
 ROW_HEADERS = (
     "TIER",
     "GRADE",
@@ -32,11 +32,9 @@ ROW_HEADERS = (
     "USABLE",
     "PROMISED",
     "USED",
-    "IDLE NODES",
-    "IDLE CARDS",
+    "IDLE NODES, CARDS",
+    "RELEASABLE NODES, CARDS",
     "IDLE COST A MONTH",
-    "RELEASABLE NODES",
-    "RELEASABLE CARDS",
 )
 IDLE_HEADERS = ("NODE", "TIER", "GRADE", "CLASS", "CARDS", "IDLE SINCE", "COST A MONTH", "BUSY", "RELEASE")
 KEPT_HEADERS = ("NODE", "TIER", "GRADE", "CLASS", "CARDS", "KEPT BECAUSE")
@@ -57,8 +55,9 @@ def capacity(reason: str, write: Path | None, stack: Path | None, *, idle: bool,
     """Assess the fleet: cards usable, promised and used by tier and grade, idle cost, headroom, what could be released.
 
     PROMISED is what the scheduler has placed, USED what of it runs. PROMISABLE is what the headroom (30 % unless
-    configured) leaves of the usable cards. A node may be released when it is of an older generation, nothing runs or is
-    placed there, and its tier keeps its headroom without it; scarce and critical nodes never are.
+    configured) leaves of the usable cards. IDLE and RELEASABLE are so many nodes, with so many cards. A node may be
+    released when it is of an older generation, nothing runs or is placed there, and its tier keeps its headroom without
+    it; scarce and critical nodes never are.
 
     Examples:
       farside capacity
@@ -78,10 +77,11 @@ def capacity(reason: str, write: Path | None, stack: Path | None, *, idle: bool,
         output.as_json({"idle": shown} if idle else found)
         return
     elif idle:
-        output.table(IDLE_HEADERS, [idle_row(one) for one in _idle(grades)], empty="nothing is idle")
+        empty = "nothing is idle" if grades else NO_NODES
+        output.table(IDLE_HEADERS, [idle_row(one) for one in _idle(grades)], empty=empty)
     else:
         output.table(TIER_HEADERS, [tier_row(one) for one in found.tiers], empty="")
-        output.table(ROW_HEADERS, [row(one) for one in found.rows], empty="no node has announced itself yet")
+        output.table(ROW_HEADERS, [row(one) for one in found.rows], empty=NO_NODES)
     if write is not None and as_json:
         output.as_json(found)
 
@@ -149,8 +149,7 @@ def tier_row(one: TierCapacity) -> tuple[str, ...]:
         f"{one.cards_promised_milli / MILLI:g}",
         f"{one.cards_promisable_milli / MILLI:g}",
         "kept" if one.headroom_kept else "NOT KEPT",
-        one.duty,
-        "; ".join(one.limits),
+        "; ".join([one.duty, *one.limits]),
     )
 
 
@@ -164,11 +163,9 @@ def row(one: CapacityRow) -> tuple[str, ...]:
         str(one.cards_usable),
         f"{one.cards_promised_milli / MILLI:g}",
         f"{one.cards_used_milli / MILLI:g}",
-        str(one.idle_nodes),
-        str(one.idle_cards),
+        f"{one.idle_nodes}, {one.idle_cards}",
+        f"{one.releasable_nodes}, {one.releasable_cards}",
         ", ".join(money(cost.micro, cost.currency) for cost in one.idle_cost),
-        str(one.releasable_nodes),
-        str(one.releasable_cards),
     )
 
 

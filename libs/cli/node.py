@@ -118,6 +118,8 @@ def _hardware(found: NodeReply) -> list[tuple[str, str]]:
         ("tier", facts.tier),
         ("place", f"zone {facts.zone}{f', rack {facts.rack}' if facts.rack else ''}"),
         ("cards", cards(found.state)),
+        ("processors", f"{facts.cpu_milli / MILLI:g}"),
+        ("memory", words.size(facts.memory_bytes)),
         ("generation", facts.generation or ""),
         ("card link", "" if facts.card_link is None else _figures(facts.card_link.model_dump(exclude_none=True))),
         ("node link", "" if facts.node_link is None else _figures(facts.node_link.model_dump(exclude_none=True))),

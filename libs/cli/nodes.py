@@ -1,5 +1,6 @@
 """`farside nodes`: the fleet as inventory sees it, its grades, and the fleet as declared."""
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -19,13 +20,18 @@ from contracts.fleet import (
     GradesQuery,
     NodeGrade,
 )
-from contracts.nodes import Link, LinkCharge, LinkKind, NodeFacts, NodeState
+from contracts.nodes import CardSource, Link, LinkCharge, LinkKind, NodeFacts, NodeState
 from contracts.requests import NodesQuery
 from libs.cli import fleetfile, options, output, words
 from libs.cli.manual import ManualGroup
 from libs.cli.session import Session, connected, every, run
 
 MILLI = 1000
+NO_NODES = "no node has announced itself yet: start an agent on each"
+_WEIGHT = re.compile(r" \(weight [0-9.]+\)")
+HEADERS = ("NODE", "TIER", "ZONE", "STATE", "SINCE", "CARDS", "WORK", "NOTE")
+DECLARED_HEADERS = ("NODE", "TIER", "ZONE", "SINCE", "CARDS", "MEMORY", "ANNOUNCED", "DIFFERENCES")
+GRADE_HEADERS = ("NODE", "TIER", "GRADE", "CLASS", "CARDS", "PROMISED", "BUSY", "RELEASE", "REASONS")
 FORMATS = {"csv": fleetfile.as_csv, "json": fleetfile.as_json}
 
 
@@ -61,7 +67,8 @@ def nodes(ctx: click.Context, stack: Path | None, *, grade: bool, declared: bool
     A node takes work while it is ready. Before that it is announced (its checks are awaited) and checked. It may be
     suspect (silent for a while), lost (silent past its lease: its work goes elsewhere), quarantined (faulty), draining
     or retired (by order). SINCE is how long it has been so. Cards marked "declared" come from the node's own
-    configuration, "nvml" from its driver.
+    configuration, the others from its driver. PROMISED are cards that the scheduler has placed work on; REASONS are the
+    factors of a grade, of which `farside node NAME` has the weights.
 
     \b
     Examples:
@@ -88,8 +95,7 @@ async def _nodes(stack: Path | None, *, as_json: bool) -> None:
         output.as_json({"nodes": found, "declared": absent})
         return
     now = datetime.now(UTC)
-    headers = ("NODE", "TIER", "ZONE", "STATE", "SINCE", "CARDS", "MEMORY", "WORK", "NOTE")
-    output.table(headers, [row(node, now) for node in found], empty="no node has announced itself yet")
+    output.table(HEADERS, [row(node, now) for node in found], empty=NO_NODES)
     if absent:
         output.note(f"{words.count(len(absent), 'declared node')} without an agent: `farside nodes --declared`")
 
@@ -106,7 +112,6 @@ def row(node: NodeState, now: datetime) -> tuple[str, ...]:
         f"{node.state}{' (cordoned)' if node.cordoned and node.state == 'ready' else ''}",
         words.age(node.since, now),
         f"{cards(node)}{bad}",
-        words.size(facts.memory_bytes),
         str(len(node.attempts)) if node.attempts else "",
         note,
     )
@@ -119,9 +124,8 @@ async def _declared(stack: Path | None, *, as_json: bool) -> None:
         output.as_json({"declared": found})
         return
     now = datetime.now(UTC)
-    headers = ("NODE", "TIER", "ZONE", "SINCE", "CARDS", "MEMORY", "ANNOUNCED", "DIFFERENCES")
     output.table(
-        headers, [declared_row(one, now) for one in found], empty="no node is declared: `farside nodes import`"
+        DECLARED_HEADERS, [declared_row(one, now) for one in found], empty="no node is declared: `farside nodes import`"
     )
 
 
@@ -141,10 +145,11 @@ def declared_row(one: Declared, now: datetime) -> tuple[str, ...]:
 
 
 def cards(node: NodeState) -> str:
-    """`2 x H100 80.0 GiB (declared)`."""
+    """`2 x H100 80.0 GiB (declared)`; what the driver says has no mark."""
     kinds = Counter((card.model, card.memory_bytes, card.source) for card in node.facts.cards)
     return ", ".join(
-        f"{count} x {model} {words.size(memory)} ({source})" for (model, memory, source), count in kinds.items()
+        f"{count} x {model} {words.size(memory)}{'' if source == CardSource.NVML else f' ({source})'}"
+        for (model, memory, source), count in kinds.items()
     )
 
 
@@ -157,8 +162,7 @@ async def _grades(stack: Path | None, *, as_json: bool) -> None:
     if as_json:
         output.as_json({"grades": found})
         return
-    headers = ("NODE", "TIER", "GRADE", "SCORE", "CLASS", "CARDS", "PROMISED", "BUSY", "RELEASE", "REASONS")
-    output.table(headers, [grade_row(one) for one in found], empty="no node has announced itself yet")
+    output.table(GRADE_HEADERS, [grade_row(one) for one in found], empty=NO_NODES)
 
 
 def grade_row(one: NodeGrade) -> tuple[str, ...]:
@@ -166,14 +170,13 @@ def grade_row(one: NodeGrade) -> tuple[str, ...]:
     return (
         one.node,
         one.tier,
-        one.grade,
-        f"{one.score / MILLI:.3f}",
+        f"{one.grade} {one.score / MILLI:.3f}",
         f"{one.node_class}{', scarce' if one.scarce and one.node_class != 'scarce' else ''}",
         f"{one.cards_usable} of {one.cards}",
         f"{one.cards_promised_milli / MILLI:g}",
         "" if one.utilisation_pct is None else f"{one.utilisation_pct} %",
         "possible" if one.releasable else f"no: {one.kept_because}",
-        "; ".join(one.reasons),
+        _WEIGHT.sub("", "; ".join(one.reasons)),
     )
 
 

@@ -1,7 +1,9 @@
 """What commands print: JSON for programs or columns for people on standard output, remarks on standard error."""
 
+import itertools
 import json
-from collections.abc import Mapping, Sequence
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,10 @@ from libs.cli.errors import FileError
 
 GAP = "  "
 NOTHING = "-"
+WIDTH = 120
+INDENT = "    "
+ROOM = 24
+"""The least width in which the last column of a table is wrapped beside the others; it is given half of its own too."""
 
 
 def as_json(value: BaseModel | Mapping[str, Any]) -> None:
@@ -33,14 +39,47 @@ def _plain(value: object) -> Any:
 
 
 def table(headers: Sequence[str], rows: Sequence[Sequence[str]], *, empty: str) -> None:
-    """Print aligned columns, or on standard error what it means that there are none."""
+    """Print aligned columns, or on standard error what it means that there are none.
+
+    A table wider than `WIDTH` is folded: the text in its last column is wrapped, and columns that do not fit go on in
+    an indented line below.
+    """
     if not rows:
         note(empty)
         return
-    cells = [list(headers), *([cell or NOTHING for cell in row] for row in rows)]
-    widths = [max(len(row[column]) for row in cells) for column in range(len(headers))]
+    for line in laid_out([list(headers), *([cell or NOTHING for cell in row] for row in rows)]):
+        click.echo(line)
+
+
+def laid_out(cells: Sequence[Sequence[str]]) -> Iterator[str]:
+    """The lines of a table; its first row are the headers."""
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    folds = _folds(widths)
     for row in cells:
-        click.echo(GAP.join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+        for number, (first, end) in enumerate(itertools.pairwise(folds)):
+            before = INDENT if number else ""
+            lead = "".join(row[at].ljust(widths[at]) + GAP for at in range(first, end - 1))
+            lines = _wrapped(row[end - 1], WIDTH - len(before + lead)) if end == len(row) else [row[end - 1]]
+            yield (before + lead + lines[0]).rstrip()
+            yield from (" " * len(before + lead) + line for line in lines[1:])
+
+
+def _folds(widths: Sequence[int]) -> list[int]:
+    """Where the lines of a row begin, and where the last one ends; the last column may be wrapped into two lines."""
+    folds, used, last = [0], 0, len(widths) - 1
+    for at, width in enumerate(widths):
+        wanted = min(width, max(ROOM, (width + 1) // 2)) if at == last else width
+        if at > folds[-1] and used + wanted > WIDTH:
+            folds.append(at)
+            used = len(INDENT)
+        used += width + len(GAP)
+    return [*folds, len(widths)]
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    if len(text) <= width:
+        return [text]
+    return textwrap.wrap(text, max(width, ROOM), break_long_words=False, break_on_hyphens=False) or [text]
 
 
 def record(pairs: Sequence[tuple[str, str]]) -> None:
