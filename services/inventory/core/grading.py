@@ -65,7 +65,7 @@ class GradingRules(_Part):
     generations: dict[str, Factor]
     models: dict[str, str]
     unknown: Unknown
-    grades: tuple[tuple[str, int], ...]
+    grades: Annotated[tuple[tuple[str, int], ...], Field(min_length=1)]
     scarce: Scarce
     replaceable_generation: Factor
 
@@ -80,6 +80,19 @@ class GradingRules(_Part):
         if self.grades[-1][1] != 0:
             msg = f"grades ends with {self.grades[-1]}: the last must be from 0 on, so that every node has one"
             raise ValueError(msg)
+        return self
+
+    @model_validator(mode="after")
+    def _tables_lead_somewhere(self) -> Self:
+        for model, generation in self.models.items():
+            if generation not in self.generations:
+                msg = f"models.{model} is {generation!r}: it must be one of generations, {', '.join(self.generations)}"
+                raise ValueError(msg)
+        tables = {f"steps.{name}": [least for least, _ in steps] for name, steps in self.steps}
+        for name, steps in {**tables, "grades": [least for _, least in self.grades]}.items():
+            if steps != sorted(steps, reverse=True):
+                msg = f"{name} begins with {steps}: the first that is reached counts, so write the highest first"
+                raise ValueError(msg)
         return self
 
 

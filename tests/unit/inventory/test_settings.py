@@ -58,3 +58,27 @@ def test_a_file_of_rules_that_cannot_be_used_is_refused_by_file_and_field(tmp_pa
             InventorySettings(pg_dsn=DSN, health_file=file)
     with pytest.raises(ValidationError, match=r"none\.yaml cannot be read"):
         InventorySettings(pg_dsn=DSN, capacity_file=tmp_path / "none.yaml")
+
+
+def test_tables_of_grades_that_lead_nowhere_are_refused(tmp_path: Path) -> None:
+    file = tmp_path / "grading.yaml"
+    shipped = (Path(rulebook.__file__).parent / rulebook.GRADING).read_text()
+    for text, words in (
+        (shipped.replace("t4: turing", "t4: turin"), r"line \d+: models\.t4 is 'turin': it must be one of generations"),
+        (
+            shipped.replace("[E, 0]", "[E, 400], [F, 0]"),
+            r"line \d+: grades begins with \[750, .*write the highest first",
+        ),
+        (
+            shipped.replace("    - [2, 0.5]\n", "    - [9, 0.5]\n"),
+            r"line \d+: steps\.usable_cards begins with \[8, 4, 9, ",
+        ),
+        (
+            shipped.replace("grades: [[", "grades: [] #"),
+            r"line \d+: grades is \[\]; expected a list of at least 1 item",
+        ),
+    ):
+        assert text != shipped
+        file.write_text(text)
+        with pytest.raises(ValidationError, match=words):
+            InventorySettings(pg_dsn=DSN, grading_file=file)
