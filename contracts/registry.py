@@ -166,8 +166,8 @@ NODES_GRADED = _node_event("graded")
 NODES_SUSPECT = _node_event("suspect")
 NODES_LOST = _node_event("lost", Consumer(ALERTING))
 NODES_RETURNED = _node_event("returned", Consumer(ALERTING))
-NODES_QUARANTINED = _node_event("quarantined")
-NODES_RELEASED = _node_event("released")
+NODES_QUARANTINED = _node_event("quarantined", Consumer(ALERTING))
+NODES_RELEASED = _node_event("released", Consumer(ALERTING))
 NODES_REPORTED = Message(
     "nodes",
     "reported",

@@ -26,6 +26,8 @@ def build(settings: AlertingSettings, ledger: Ledger[Connection]) -> App[Connect
     app = App(SERVICE, settings, ledger, leader=True)
     app.on(registry.NODES_LOST, handlers.node)
     app.on(registry.NODES_RETURNED, handlers.node)
+    app.on(registry.NODES_QUARANTINED, handlers.node)
+    app.on(registry.NODES_RELEASED, handlers.node)
     app.on(registry.CHECKPOINTS_FAILED, handlers.failed)
     app.on(registry.CHECKPOINTS_COMMITTED, handlers.committed)
     app.on(registry.JOBS_FINISHED, handlers.finished)

@@ -41,7 +41,7 @@ class Handlers:
         self._clock = clock
 
     async def node(self, tx: Tx[Connection], event: Event[NodeState]) -> None:
-        """A node was lost or is back."""
+        """A node was lost or is back, is faulty or is no more."""
         await self._take(tx, signals.node(event.message.id, event.body, _sequence(event)))
 
     async def failed(self, tx: Tx[Connection], event: Event[CheckpointFailed]) -> None:

@@ -11,7 +11,7 @@ from contracts.alerts import Alert, AlertPhase, AlertRecord, AlertsQuery, Notifi
 from contracts.base import Model
 from contracts.checkpoints import CheckpointCommitted, CheckpointFailed, CheckpointFailure
 from contracts.jobs import JobState
-from contracts.nodes import NodeState
+from contracts.nodes import NodePhase, NodeState
 from contracts.registry import Message
 from libs.kit.ids import new_id
 from tests.alerting.receiver import Receiver, Taken
@@ -106,8 +106,10 @@ class Node:
     scene: Scene
     name: str = field(default_factory=lambda: f"node-{new_id()[-12:]}")
 
-    async def tell(self, message: Message[NodeState], version: int, reason: str = "no heartbeat for 270 s") -> None:
-        body = LOST.model_copy(update={"node": self.name, "version": version, "reason": reason})
+    async def tell(
+        self, message: Message[NodeState], version: int, reason: str = "no heartbeat for 270 s", **more: object
+    ) -> None:
+        body = LOST.model_copy(update={"node": self.name, "version": version, "reason": reason, **more})
         await self.scene.stage.client.publish(
             message, body, key=self.name, subject=self.name, actor=INVENTORY, sequence=version
         )
@@ -117,6 +119,12 @@ class Node:
 
     async def returned(self, version: int) -> None:
         await self.tell(registry.NODES_RETURNED, version, "heard again")
+
+    async def quarantined(self, version: int) -> None:
+        await self.tell(registry.NODES_QUARANTINED, version, "XID 79", state=NodePhase.READY, bad_cards=[1])
+
+    async def released(self, version: int, *bad_cards: int) -> None:
+        await self.tell(registry.NODES_RELEASED, version, "reset", state=NodePhase.READY, bad_cards=[*bad_cards])
 
 
 @dataclass

@@ -48,6 +48,19 @@ async def test_a_lost_node_is_told_once_and_once_more_when_it_is_back(scene: Sce
     assert [alert.state for alert in await scene.told(BOTH, node=node.name)] == [FIRING, RESOLVED]
 
 
+async def test_a_faulty_node_is_told_until_nothing_of_it_is_out_of_the_pool(scene: Scene) -> None:
+    node = Node(scene)
+    await node.quarantined(3)
+    fired = await scene.alert(FIRING, alertname="NodeQuarantined", node=node.name)
+    assert (fired.level, fired.annotations["description"]) == (2, "XID 79")
+    await node.released(4, 1)
+    await node.released(5)
+    await scene.alert(RESOLVED, alertname="NodeQuarantined", node=node.name)
+    taken = await scene.until_taken(scene.pager, 2, node=node.name)
+    assert [one.about for one in taken] == ["firing", "resolved"]
+    assert [fault.message for one in taken for fault in faults(WEBHOOK, one.body)] == []
+
+
 async def test_al6_each_firing_is_an_episode_that_is_told(scene: Scene) -> None:
     node = Node(scene)
     for version in (3, 5):

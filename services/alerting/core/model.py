@@ -69,8 +69,8 @@ class Rule:
     """When an alert fires and when it is over, as data.
 
     `opens` and the keys of `closes` are message ids; the values of `closes` are the words for the resolution. `labels`
-    are the facts that make up an alert's identity. An opening whose facts are in `harmless` is none. `annotations` and
-    the words are templates over the facts.
+    are the facts that make up an alert's identity. An opening whose facts are in `harmless` is none, and of `mended` a
+    closing must have the facts. `annotations` and the words are templates over the facts.
     """
 
     name: str
@@ -80,15 +80,17 @@ class Rule:
     closes: Mapping[str, str]
     annotations: Mapping[str, str]
     harmless: Mapping[str, frozenset[str]] = field(default_factory=dict[str, frozenset[str]])
+    mended: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def concerns(self, signal: Signal) -> bool:
         """Whether this rule looks at such an event."""
         return signal.message == self.opens or signal.message in self.closes
 
     def ignores(self, signal: Signal) -> bool:
-        """Whether such an opening is none."""
-        opens = signal.message == self.opens
-        return opens and any(signal.facts[fact] in values for fact, values in self.harmless.items())
+        """Whether such an opening, or such a closing, is none."""
+        if signal.message == self.opens:
+            return any(signal.facts[fact] in values for fact, values in self.harmless.items())
+        return any(signal.facts[fact] != value for fact, value in self.mended.items())
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,19 @@ NODE_LOST = Rule(
     closes={registry.NODES_RETURNED.id: "node {node} is back: {reason}"},
     annotations={"summary": "node {node} is lost", "description": "{reason}"},
 )
+NODE_QUARANTINED = Rule(
+    name="NodeQuarantined",
+    level=2,
+    labels=("node",),
+    opens=registry.NODES_QUARANTINED.id,
+    closes={
+        registry.NODES_RELEASED.id: "nothing of node {node} is out of the pool any more: {reason}",
+        registry.NODES_RETURNED.id: "node {node} is back, with nothing out of the pool: {reason}",
+    },
+    annotations={"summary": "node {node} is faulty: {out} is out of the pool", "description": "{reason}"},
+    # One of several faults may be over while others stand.
+    mended={"out": "nothing"},
+)
 CHECKPOINT_FAILED = Rule(
     name="CheckpointFailed",
     level=3,
@@ -43,7 +56,7 @@ CHECKPOINT_FAILED = Rule(
     harmless={"cause": frozenset({"fenced"})},
 )
 
-RULES = (NODE_LOST, CHECKPOINT_FAILED)
+RULES = (NODE_LOST, NODE_QUARANTINED, CHECKPOINT_FAILED)
 
 
 def rules_for(signal: Signal) -> Iterator[Rule]:

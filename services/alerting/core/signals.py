@@ -3,13 +3,20 @@
 from contracts import registry
 from contracts.checkpoints import CheckpointCommitted, CheckpointFailed
 from contracts.jobs import JobState
-from contracts.nodes import NodeState
+from contracts.nodes import NodePhase, NodeState
 from services.alerting.core.model import FOR_GOOD, Point, Signal
 
 
 def node(message_id: str, body: NodeState, sequence: int) -> Signal:
-    """A node was lost or is back."""
-    return Signal(message_id, Point(sequence), {"node": body.node, "reason": body.reason})
+    """A node was lost or is back, is faulty or is no more. `out` is what of it is out of the pool for its faults."""
+    return Signal(message_id, Point(sequence), {"node": body.node, "reason": body.reason, "out": _out(body)})
+
+
+def _out(body: NodeState) -> str:
+    cards = body.bad_cards
+    if body.state == NodePhase.QUARANTINED:
+        return "all of it"
+    return f"card{'s' if len(cards) > 1 else ''} {', '.join(map(str, cards))}" if cards else "nothing"
 
 
 def checkpoint_failed(body: CheckpointFailed, sequence: int) -> Signal:

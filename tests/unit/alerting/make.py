@@ -14,11 +14,19 @@ _OF_JOB = {"tenant": "acme", "job": JOB, "attempt": "1"}
 
 
 def lost(sequence: int, reason: str = "no heartbeat for 270 s", node: str = "central-1") -> Signal:
-    return Signal(registry.NODES_LOST.id, Point(sequence), {"node": node, "reason": reason})
+    return Signal(registry.NODES_LOST.id, Point(sequence), {"node": node, "reason": reason, "out": "nothing"})
 
 
-def returned(sequence: int, reason: str = "heard again") -> Signal:
-    return Signal(registry.NODES_RETURNED.id, Point(sequence), {"node": "central-1", "reason": reason})
+def returned(sequence: int, reason: str = "heard again", out: str = "nothing") -> Signal:
+    return Signal(registry.NODES_RETURNED.id, Point(sequence), {"node": "central-1", "reason": reason, "out": out})
+
+
+def quarantined(sequence: int, out: str = "card 1", reason: str = "XID 79") -> Signal:
+    return Signal(registry.NODES_QUARANTINED.id, Point(sequence), {"node": "central-1", "reason": reason, "out": out})
+
+
+def released(sequence: int, out: str = "nothing", reason: str = "no more: XID 79") -> Signal:
+    return Signal(registry.NODES_RELEASED.id, Point(sequence), {"node": "central-1", "reason": reason, "out": out})
 
 
 def failed(sequence: int, step: int, cause: CheckpointFailure = CheckpointFailure.DIGEST_MISMATCH) -> Signal:

@@ -1,27 +1,44 @@
 """The rules: what fires, what only counts, what ends an episode, and that the order of reading does not matter."""
 
 import itertools
+import json
 from collections.abc import Sequence
 from datetime import timedelta
+from pathlib import Path
 from random import Random  # noqa: TID251 - hypothesis hands it out
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from contracts import registry
 from contracts.alerts import AlertPhase
 from contracts.checkpoints import CheckpointFailure
+from contracts.nodes import NodeState
+from services.alerting.core import signals
 from services.alerting.core.history import LIMIT
 from services.alerting.core.model import Count, Effect, Fire, Point, Resolve, Signal, Watch
 from services.alerting.core.rules import (
     CHECKPOINT_FAILED,
     NODE_LOST,
+    NODE_QUARANTINED,
     RULES,
     fingerprint,
     resolve_by_hand,
     rules_for,
 )
-from tests.unit.alerting.make import JOB, NOW, committed, failed, finished, lost, returned, run
+from tests.unit.alerting.make import (
+    JOB,
+    NOW,
+    committed,
+    failed,
+    finished,
+    lost,
+    quarantined,
+    released,
+    returned,
+    run,
+)
 
 
 def test_a_lost_node_fires_once_and_resolves_when_it_is_back() -> None:
@@ -40,6 +57,55 @@ def test_a_lost_node_fires_once_and_resolves_when_it_is_back() -> None:
     assert resolved.alert.resolution == "node central-1 is back: heard again"
     assert watch.firing is None
     assert [(closing.at, closing.told) for closing in watch.closings] == [(Point(5), True)]
+
+
+def test_a_faulty_node_fires_once_and_resolves_when_nothing_of_it_is_out_of_the_pool() -> None:
+    watch, effects = run(
+        NODE_QUARANTINED,
+        quarantined(3),
+        quarantined(4, "all of it", "XID 79; XID 48"),
+        released(5, "card 1"),
+        released(6),
+    )
+    fired, counted, resolved = effects
+    assert isinstance(fired, Fire)
+    assert (fired.alert.level, fired.alert.labels) == (2, {"alertname": "NodeQuarantined", "node": "central-1"})
+    assert fired.alert.annotations["summary"] == "node central-1 is faulty: card 1 is out of the pool"
+    assert isinstance(counted, Count)
+    assert counted.alert.annotations["description"] == "XID 79; XID 48"
+    assert isinstance(resolved, Resolve)
+    assert resolved.alert.resolution == "nothing of node central-1 is out of the pool any more: no more: XID 79"
+    assert watch.firing is None
+
+
+def test_a_faulty_node_that_falls_silent_stays_so_until_it_is_back_without_the_fault() -> None:
+    read = (quarantined(3, "all of it"), returned(5, out="all of it"))
+    watch, effects = run(NODE_QUARANTINED, *read)
+    assert [type(effect) for effect in effects] == [Fire]
+    _, effects = run(NODE_QUARANTINED, returned(7), watch=watch)
+    assert [type(effect) for effect in effects] == [Resolve]
+
+
+@pytest.mark.parametrize("read", [*itertools.permutations([quarantined(1), released(2, "card 1"), released(3)])])
+def test_the_end_of_one_of_two_faults_ends_nothing_in_any_order(read: tuple[Signal, ...]) -> None:
+    watch, effects = run(NODE_QUARANTINED, *read)
+    assert [type(effect) for effect in effects] == [Fire, Resolve]
+    assert watch.firing is None
+
+
+@pytest.mark.parametrize(
+    ("phase", "bad_cards", "out"),
+    [
+        ("quarantined", [], "all of it"),
+        ("ready", [1], "card 1"),
+        ("lost", [0, 3], "cards 0, 3"),
+        ("ready", [], "nothing"),
+    ],
+)
+def test_what_is_out_of_the_pool_is_read_from_the_state(phase: str, bad_cards: list[int], out: str) -> None:
+    path = Path(registry.__file__).parent / "examples" / "nodes.released.v1" / "good-after-reboot.json"
+    body = json.loads(path.read_text(encoding="utf-8"))["body"] | {"state": phase, "bad_cards": bad_cards}
+    assert signals.node("x", NodeState.model_validate(body), 1).facts["out"] == out
 
 
 def test_a_failed_checkpoint_fires_once_and_resolves_by_a_commit_that_reaches_as_far() -> None:
