@@ -68,7 +68,9 @@ class ExplainReply(Model):
     """`waits` False: the job is placed, runs or has ended, `reason` says what of that.
 
     `short` is how much of `reason.resource` is missing. `position` of `waiting` jobs is its turn in the order of the
-    last plan. `leaving`: who would free what is short, the first to leave first.
+    last plan. `leaving`: who would free what is short, the first to leave first. `frees` says what would let it start,
+    where more is known than the code of the reason tells. `tenant_share_milli` is what its tenant used of late and
+    holds, by its weight, in thousandths of what all tenants did: within a class the least goes first.
     """
 
     job_id: Uuid
@@ -84,6 +86,9 @@ class ExplainReply(Model):
     forecast: Forecast | None = None
     leaving: Annotated[list[Leaving], Field(max_length=MAX_LEAVING)] = []
     as_of: Utc
+    frees: Text = ""
+    priority: Priority | None = None
+    tenant_share_milli: Count | None = None
 
 
 class DryRunQuery(Model):
@@ -116,6 +121,9 @@ class DryRunReply(Model):
     forecast: Forecast | None = None
     leaving: Annotated[list[Leaving], Field(max_length=MAX_LEAVING)] = []
     as_of: Utc
+    frees: Text = ""
+    priority: Priority | None = None
+    tenant_share_milli: Count | None = None
 
 
 class QuotaQuery(Model):
@@ -175,7 +183,11 @@ class QueueQuery(Model):
 
 
 class QueuedJob(Model):
-    """One waiting job: its turn among all of them, why it waits, and when it may expect to start."""
+    """One waiting job: its turn among all of them, why it waits, and when it may expect to start.
+
+    Each member asks `cards`, or of one card so many thousandths or bytes of its memory. `tenant_share_milli` is as in
+    `ExplainReply`.
+    """
 
     position: Positive
     job_id: Uuid
@@ -189,6 +201,9 @@ class QueuedJob(Model):
     reason: Reason | None = None
     forecast: Forecast | None = None
     submitted_at: Utc
+    share_milli: Positive | None = None
+    share_memory_bytes: Positive | None = None
+    tenant_share_milli: Count | None = None
 
 
 class QueuePage(Model):

@@ -26,6 +26,8 @@ def told(said: DryRunReply, spec: JobSpec) -> dict[str, object]:
     return {
         "name": spec.name,
         "tenant": spec.tenant,
+        "priority": spec.effective_priority,
+        **spec.resources.model_dump(include={"cards", "share_milli", "share_memory_bytes"}),
         "verdict": said.verdict,
         "reason": reason.code if reason is not None else None,
         "message": reason.message if reason is not None else None,
@@ -45,6 +47,7 @@ def lines(said: DryRunReply, spec: JobSpec) -> list[tuple[str, str]]:
         ("job", spec.name),
         ("tenant", spec.tenant),
         ("verdict", "would be placed" if said.verdict == Verdict.PLACED else f"would be taken: {said.verdict}"),
+        ("asks", words.asked(spec.members, spec.resources)),
         ("on", where(said)),
         ("reason", f"{reason.code}: {reason.message}" if reason is not None else ""),
         ("amounts", words.figures(reason) if reason is not None else ""),

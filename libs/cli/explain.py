@@ -9,6 +9,7 @@ from libs.cli import output, words
 
 HEADERS = ("NODE", "CARDS", "LEAVES", "JOB", "TENANT")
 ANOTHER = "of another tenant"
+TOLD = frozenset({"constraint", "short", "position", "waiting", "forecast", "leaving", "tenant_share_milli"})
 
 FREES = {
     ReasonCode.ON_HOLD: "`farside job release JOB`",
@@ -31,8 +32,16 @@ FREES = {
 }
 
 
-def frees(reason: Reason | None) -> str:
-    """What would let the job start, by its reason; nothing for a reason that this version does not know."""
+def frees(said: ExplainReply | DryRunReply) -> str:
+    """What would let the job start, as the scheduler says or by its reason."""
+    if said.frees:
+        return said.frees
+    words = frees_by_code(said.reason)
+    return words.replace("JOB", said.job_id) if isinstance(said, ExplainReply) else words
+
+
+def frees_by_code(reason: Reason | None) -> str:
+    """By the reason alone; nothing for one that this version does not know."""
     return FREES.get(reason.code, "") if reason is not None and isinstance(reason.code, ReasonCode) else ""
 
 
@@ -43,12 +52,21 @@ def lines(said: ExplainReply | DryRunReply) -> list[tuple[str, str]]:
     return [
         ("binds", said.constraint or ""),
         ("short", words.amount(said.short, resource) if said.short is not None else ""),
-        ("frees", frees(reason)),
+        ("frees", frees(said)),
+        ("priority", said.priority or ""),
+        ("share", share(said.tenant_share_milli)),
         ("turn", f"{said.position} of {words.count(said.waiting, 'waiting job')}" if said.position else ""),
         ("expected", expected(said.forecast)),
         ("kept for it", ", ".join(said.forecast.nodes) if said.forecast is not None else ""),
         ("as of", words.moment(said.as_of)),
     ]
+
+
+def share(milli: int | None) -> str:
+    """What decides between tenants."""
+    if milli is None:
+        return ""
+    return f"{words.percent(milli)} of what all tenants used of late and hold, by weight; in a class the least is first"
 
 
 def expected(forecast: Forecast | None) -> str:
@@ -75,8 +93,8 @@ def leaving_row(one: Leaving) -> tuple[str, ...]:
 
 def as_json(said: ExplainReply | DryRunReply) -> dict[str, object]:
     """What `--json` adds to the reason."""
-    told = said.model_dump(mode="json", include={"constraint", "short", "position", "waiting", "forecast", "leaving"})
-    return {**told, "frees": frees(said.reason) or None, "as_of": said.as_of.astimezone(UTC).isoformat()}
+    told = said.model_dump(mode="json", include={*TOLD})
+    return {**told, "frees": frees(said) or None, "as_of": said.as_of.astimezone(UTC).isoformat()}
 
 
 def soon(forecast: Forecast | None, now: datetime) -> str:

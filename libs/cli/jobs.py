@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from contracts import registry
-from contracts.jobs import JobCancel, JobPhase, JobState, Resources
+from contracts.jobs import JobCancel, JobPhase, JobState
 from contracts.requests import JobsPage, JobsQuery
 from libs.cli import options, output, words
 from libs.cli.follow import Change, ask_for, ended
@@ -124,17 +124,6 @@ async def _show(name: str, tenant: str, stack: Path | None, *, as_json: bool) ->
     output.table(("AT", "STATE", "ATTEMPT", "REASON"), [history_row(item) for item in reply.transitions], empty="")
 
 
-def card_words(asked: Resources) -> str:
-    """`2 cards of H200`, `0.5 cards`, `10.0 GiB of a card`: what one member asks for."""
-    text = words.count(asked.cards, "card")
-    if asked.share_milli is not None:
-        text = words.amount(asked.share_milli, "card_milli")
-    elif asked.share_memory_bytes is not None:
-        text = f"{words.size(asked.share_memory_bytes)} of a card"
-    models = [asked.accelerator] if asked.accelerator else asked.accelerators or []
-    return f"{text} of {' or '.join(models)}" if models else text
-
-
 def _asked_for(state: JobState) -> list[tuple[str, str]]:
     spec, attempt = state.spec, state.attempt
     policy, topology = spec.checkpoint, spec.topology
@@ -144,7 +133,7 @@ def _asked_for(state: JobState) -> list[tuple[str, str]]:
     return [
         ("kind", f"{spec.kind}, priority {spec.effective_priority}"),
         ("command", " ".join(spec.command)),
-        ("asks", f"{spec.members} x {card_words(spec.resources)}"),
+        ("asks", words.asked(spec.members, spec.resources)),
         ("near", near),
         ("window", spec.window or ""),
         ("dataset", f"{spec.dataset.name} {spec.dataset.version}" if spec.dataset is not None else ""),

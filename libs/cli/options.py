@@ -46,8 +46,10 @@ def common_with_code(function: Callable[P, T]) -> Callable[P, T]:
 
 def _tenant(ctx: click.Context, parameter: click.Parameter, value: str | None) -> str:
     """The name of a tenant; what is none is refused before anything is sent."""
+    del ctx, parameter
     if value is None:
-        raise click.MissingParameter(ctx=ctx, param=parameter)
+        msg = f"no tenant is named: say for whom by --tenant NAME, or set {DEFAULT_TENANT_VARIABLE}"
+        raise click.UsageError(msg)
     if not re.fullmatch(NAME_PATTERN, value):
         msg = f"{value!r} is no tenant's name: it matches {NAME_PATTERN.strip('^$')}"
         raise click.BadParameter(msg)
@@ -68,7 +70,6 @@ def acting_tenant(function: Callable[P, T]) -> Callable[P, T]:
         "--tenant",
         default=_default_tenant,
         show_default=False,
-        required=True,
         callback=_tenant,
         metavar="NAME",
         help=f"Tenant to act for [default: {DEFAULT_TENANT_VARIABLE}, else whose FARSIDE_NATS_URL is].",

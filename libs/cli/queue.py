@@ -14,7 +14,7 @@ from libs.cli.manual import Manual
 from libs.cli.session import Session, connected, pages, run
 
 SHOWN = 50
-HEADERS = ("TURN", "JOB", "NAME", "TENANT", "KIND", "PRIORITY", "ASKS", "WAITS", "REASON", "EXPECTED")
+HEADERS = ("TURN", "JOB", "NAME", "TENANT", "PRIORITY", "SHARE", "ASKS", "WAITS", "REASON", "EXPECTED")
 
 
 @click.command(cls=Manual)
@@ -24,8 +24,9 @@ HEADERS = ("TURN", "JOB", "NAME", "TENANT", "KIND", "PRIORITY", "ASKS", "WAITS",
 def queue(limit: int, tenant: str, stack: Path | None, *, as_json: bool) -> None:
     """List waiting jobs in the order of their turns, as of the last plan.
 
-    TURN counts over the jobs of all tenants. REASON is explained in docs/reasons.md; `farside why JOB` tells more of
-    one, with what EXPECTED rests on.
+    TURN counts over the jobs of all tenants. SHARE is what the tenant used of late and holds, by its weight, of what
+    all tenants did: within a class the least goes first. ASKS is the number of members and what each takes of cards.
+    REASON is explained in docs/reasons.md; `farside why JOB` tells more of one, with what EXPECTED rests on.
 
     Examples:
       farside queue
@@ -71,9 +72,9 @@ def row(job: QueuedJob, now: datetime) -> tuple[str, ...]:
         job.job_id,
         job.name,
         job.tenant,
-        job.kind,
         job.priority,
-        f"{job.members} x {words.count(job.cards, 'card')}",
+        words.percent(job.tenant_share_milli),
+        f"{job.members} x {words.cards(job.cards, job.share_milli, job.share_memory_bytes)}",
         words.age(job.submitted_at, now),
         job.reason.code if job.reason is not None else "",
         soon(job.forecast, now),

@@ -50,7 +50,9 @@ async def _why(name: str, tenant: str, stack: Path | None, *, as_json: bool) -> 
         output.as_json(explained(reply, said))
         return
     job = reply.job if said is None else reply.job.model_copy(update={"reason": said.reason})
-    output.record([*summary(job, datetime.now(UTC)), *([] if said is None else explain.lines(said))])
+    asks = ("asks", words.asked(job.spec.members, job.spec.resources))
+    rest = [("priority", job.spec.effective_priority)] if said is None else explain.lines(said)
+    output.record([*summary(job, datetime.now(UTC)), asks, *rest])
     explain.show_leaving([] if said is None else said.leaving)
     output.note("")
     output.table(("AT", "STATE", "ATTEMPT", "REASON"), [history_row(item) for item in reply.transitions], empty="")
@@ -130,6 +132,9 @@ def explained(reply: JobReply, said: ExplainReply | None) -> dict[str, object]:
         "asked": reason.asked if reason is not None else None,
         "allowed": reason.allowed if reason is not None else None,
         "held": job.held,
+        "priority": job.spec.effective_priority,
+        "members": job.spec.members,
+        **job.spec.resources.model_dump(include={"cards", "share_milli", "share_memory_bytes"}),
         **({} if said is None else explain.as_json(said)),
         "transitions": [transition.model_dump(mode="json") for transition in reply.transitions],
     }

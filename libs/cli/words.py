@@ -3,12 +3,13 @@
 from datetime import UTC, datetime
 
 from contracts.base import Reason
-from contracts.jobs import CARD_MILLI
+from contracts.jobs import CARD_MILLI, CARD_MILLIONTHS, Resources
 
 HOUR_MS = 3_600_000
 DAY_S, HOUR_S, MINUTE_S = 86_400, 3_600, 60
 BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 KIB = 1024
+CARD_PARTS = {"card_milli": CARD_MILLI, "card_millionths": CARD_MILLIONTHS}
 
 
 def size(value: float) -> str:
@@ -40,22 +41,41 @@ def age(since: datetime, now: datetime) -> str:
 
 
 def amount(value: int, resource: str | None) -> str:
-    """An amount with its unit: `gpu_ms` in hours, `card_milli` in cards, bytes in binary units, `..._s` in seconds."""
+    """An amount with its unit: `gpu_ms` in hours, parts of cards in cards, bytes in binary units, `_s` in seconds."""
     if resource is None:
         return str(value)
     if resource.endswith("gpu_ms"):
         return f"{value / HOUR_MS:.4g} GPU-hours"
-    if resource == "card_milli":
-        return f"{value / CARD_MILLI:g} card{'' if value == CARD_MILLI else 's'}"
+    if resource in CARD_PARTS:
+        return f"{value / CARD_PARTS[resource]:g} card{'' if value == CARD_PARTS[resource] else 's'}"
     if resource.endswith("bytes"):
         return size(value)
     if resource.endswith("_s"):
         return f"{value} s"
-    unit = resource.replace("_", " ")
-    return f"1 {unit.removesuffix('s')}" if value == 1 else f"{value} {unit}"
+    noun, per, area = resource.replace("_", " ").partition(" per ")
+    return f"1 {noun.removesuffix('s')}{per}{area}" if value == 1 else f"{value} {noun}{per}{area}"
 
 
 def figures(reason: Reason) -> str:
     """`used 0 cards, asked 2 cards, allowed 1 card`, as far as the reason carries figures."""
     parts = (("used", reason.used), ("asked", reason.asked), ("allowed", reason.allowed))
     return ", ".join(f"{name} {amount(value, reason.resource)}" for name, value in parts if value is not None)
+
+
+def percent(milli: int | None) -> str:
+    """`37.5 %`; nothing where it is not known."""
+    return "" if milli is None else f"{milli / 10:g} %"
+
+
+def cards(number: int, share_milli: int | None = None, share_memory_bytes: int | None = None) -> str:
+    """`2 cards`, `0.5 cards`, `10.0 GiB of a card`."""
+    if share_memory_bytes is not None:
+        return f"{size(share_memory_bytes)} of a card"
+    return count(number, "card") if share_milli is None else amount(share_milli, "card_milli")
+
+
+def asked(members: int, each: Resources) -> str:
+    """`2 x 1 card of H200`: what a job asks of cards."""
+    models = [each.accelerator] if each.accelerator else each.accelerators or []
+    kind = f" of {' or '.join(models)}" if models else ""
+    return f"{members} x {cards(each.cards, each.share_milli, each.share_memory_bytes)}{kind}"

@@ -24,7 +24,7 @@ from contracts.requests import HoldingsPage, HoldingsQuery, JobQuery, JobReply, 
 from libs.bus import App, Call, Problem, Tx
 from libs.db import Connection
 from services.scheduler import holdings, quotas, reads, store
-from services.scheduler.core.model import Job
+from services.scheduler.core.model import CARD, SHARE_PER_MILLI, Job
 from services.scheduler.desk import Board, BusyError, Desk
 from services.scheduler.effects import members_of
 from services.scheduler.explain import constraint_of, foretold, short_of, story
@@ -163,6 +163,9 @@ def _queued(row: JobRow, number: int, board: Board, forecast: Forecast) -> Queue
         reason=board.stays[row.job_id].reason,
         forecast=forecast,
         submitted_at=row.submitted_at,
+        share_milli=row.demand.share // SHARE_PER_MILLI if row.demand.share < CARD else None,
+        share_memory_bytes=row.demand.share_memory_bytes or None,
+        tenant_share_milli=board.shares_milli.get(row.tenant),
     )
 
 

@@ -15,6 +15,7 @@ from libs.db import Connection
 from libs.kit.clock import Clock
 from services.scheduler.core.arrays import Plan, Reservation, Stay
 from services.scheduler.core.decide import decide
+from services.scheduler.core.fairness import shares_milli
 from services.scheduler.core.forecast import earliest
 from services.scheduler.core.model import Limits
 from services.scheduler.core.packing import Memo
@@ -35,16 +36,20 @@ class BusyError(Exception):
 
 @dataclass(frozen=True)
 class Board:
-    """A plan as others may read it: who stays, by job and in the order of turns, and what is kept for whom."""
+    """A plan as others may read it: who stays, by job and in the order of turns, and what is kept for whom.
+
+    `shares_milli` is what each tenant used of late and holds, by its weight, in thousandths of what all did.
+    """
 
     as_of: datetime
     plan: Plan
     stays: dict[str, Stay]
     positions: dict[str, int]
     reservations: dict[str, Reservation]
+    shares_milli: dict[str, int]
 
     @classmethod
-    def of(cls, plan: Plan, as_of: datetime) -> "Board":
+    def of(cls, plan: Plan, as_of: datetime, shares_milli: dict[str, int]) -> "Board":
         """The board of a plan."""
         return cls(
             as_of=as_of,
@@ -52,6 +57,7 @@ class Board:
             stays={stay.job_id: stay for stay in plan.stays},
             positions={stay.job_id: number for number, stay in enumerate(plan.stays, start=1)},
             reservations={kept.job_id: kept for kept in plan.reservations},
+            shares_milli=shares_milli,
         )
 
 
@@ -86,9 +92,8 @@ class Desk:
         """What to do now."""
         async with self._lock:
             now, self.moved = self.clock.now(), False
-            plan = await self._decide(self._scenery(now), now)
-            self.board = Board.of(plan, now)
-            return plan
+            self.board = await self._board(now, self._scenery(now))
+            return self.board.plan
 
     async def what_if(self, job: JobRow) -> Board:
         """What would be decided if the job were waiting; nothing of it is kept. Raises BusyError."""
@@ -99,7 +104,7 @@ class Desk:
         try:
             async with self._lock:
                 now = self.clock.now()
-                return Board.of(await self._decide(self._scenery(now, job), now), now)
+                return await self._board(now, self._scenery(now, job))
         finally:
             self._asking -= 1
 
@@ -127,6 +132,10 @@ class Desk:
     def _scenery(self, now: datetime, extra: JobRow | None = None) -> Scenery:
         rules, slots = self.policies.rules, self.limits.node_slots
         return self.snapshot.scenery(self.book.tenants, rules, slots, now, extra)
+
+    async def _board(self, now: datetime, scene: Scenery) -> Board:
+        shares = shares_milli(scene.tenants, self.policies.rules.policy)
+        return Board.of(await self._decide(scene, now), now, shares)
 
     async def _decide(self, scene: Scenery, now: datetime) -> Plan:
         return await asyncio.to_thread(

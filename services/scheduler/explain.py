@@ -3,12 +3,14 @@
 from dataclasses import dataclass
 from datetime import datetime
 
-from contracts.base import Open, Reason, ReasonCode
+from contracts.base import Open, Priority, Reason, ReasonCode
 from contracts.queue import Constraint, Forecast, Leaving
+from services.scheduler import remedies
 from services.scheduler.core.arrays import Stay
 from services.scheduler.desk import Board, Desk
-from services.scheduler.memory.leaving import leaving
+from services.scheduler.memory.leaving import Bound, leaving
 from services.scheduler.memory.rows import JobRow, micros, moment
+from services.scheduler.memory.tenancy import below
 
 _CONSTRAINTS: dict[str, Constraint] = {
     ReasonCode.INVALID: Constraint.SPEC,
@@ -35,7 +37,15 @@ _CONSTRAINTS: dict[str, Constraint] = {
     ReasonCode.UNKNOWN_WINDOW: Constraint.WINDOW,
     ReasonCode.WAITING_FOR_PREEMPTION: Constraint.PREEMPTION,
 }
-_HOST = frozenset({"cpu_milli", "memory_bytes", "slots"})
+# Of `waiting_for_nodes`; a limit of a node is one of `link_mbps` or, with cards, of `card_millionths`.
+_BY_RESOURCE = {
+    "cpu_milli": Constraint.HOST,
+    "memory_bytes": Constraint.HOST,
+    "slots": Constraint.HOST,
+    "cards": Constraint.CARDS,
+    "card_memory_bytes": Constraint.CARDS,
+    "card_millionths": Constraint.LIMIT,
+}
 # What running jobs hold is what these wait for.
 HELD_BY_OTHERS = frozenset(
     {
@@ -58,30 +68,59 @@ class Story:
     short: int | None
     forecast: Forecast | None
     leaving: list[Leaving]
+    frees: str
+    priority: Priority
+    tenant_share_milli: int | None
 
 
 async def story(desk: Desk, board: Board | None, job: JobRow, key: str, now: datetime) -> Story:
     """What is known of a job that waits; `key` is who asks."""
     stay = None if board is None else board.stays.get(job.job_id)
     reason = job.reason if stay is None else stay.reason
+    share = None if board is None else board.shares_milli.get(job.tenant)
     if reason is None:
-        return Story(None, None, None, Forecast(basis="the next plan decides about it"), [])
-    if job.not_before is not None and job.not_before > now:
-        forecast = Forecast(starts_at=job.not_before, basis="it rests after the end of its last attempt")
-        return Story(reason, Constraint.REST, None, forecast, [])
+        forecast = Forecast(basis="the next plan decides about it")
+        return Story(None, None, None, forecast, [], "", job.priority, share)
+    return Story(
+        reason=reason,
+        constraint=Constraint.REST if _rests(job, now) else constraint_of(reason),
+        short=None if _rests(job, now) else short_of(reason),
+        forecast=await _forecast(desk, board, job, stay, reason, now),
+        leaving=[] if _rests(job, now) else _leaving(desk, job, reason, stay, key, now),
+        frees="" if _rests(job, now) else _frees(desk, job, reason, stay),
+        priority=job.priority,
+        tenant_share_milli=share,
+    )
+
+
+def _rests(job: JobRow, now: datetime) -> bool:
+    return job.not_before is not None and job.not_before > now
+
+
+async def _forecast(
+    desk: Desk, board: Board | None, job: JobRow, stay: Stay | None, reason: Reason, now: datetime
+) -> Forecast:
+    """The last plan's word, else the first time at which the room would be there."""
+    if _rests(job, now):
+        return Forecast(starts_at=job.not_before, basis="it rests after the end of its last attempt")
+    if reason.code == ReasonCode.WAITING_FOR_NODES and remedies.hopeless(reason):
+        return Forecast(basis="not known: no end of a job would make room enough")
     forecast = foretold(desk, board, job, stay, now)
-    if forecast.starts_at is None and reason.code in HELD_BY_OTHERS:
-        found = await desk.earliest(job)
-        forecast = forecast if found is None else Forecast(starts_at=found[0], basis=found[1])
-    return Story(reason, constraint_of(reason), short_of(reason), forecast, _leaving(desk, job, reason, key, now))
+    if forecast.starts_at is not None or reason.code not in HELD_BY_OTHERS:
+        return forecast
+    found = await desk.earliest(job)
+    return forecast if found is None else Forecast(starts_at=found[0], basis=found[1])
 
 
 def constraint_of(reason: Reason) -> Constraint | None:
     """What binds, by code and resource."""
-    if reason.resource == "link_mbps":
+    resource = reason.resource or ""
+    if resource == "link_mbps":
         return Constraint.LINK
-    if reason.code == ReasonCode.WAITING_FOR_NODES and reason.resource in _HOST:
-        return Constraint.HOST
+    if resource.startswith("members_per_") or resource == "cards_per_link":
+        return Constraint.TOPOLOGY
+    if reason.code == ReasonCode.WAITING_FOR_NODES and resource in _BY_RESOURCE:
+        return _BY_RESOURCE[resource]
     return _CONSTRAINTS.get(reason.code)
 
 
@@ -96,7 +135,9 @@ def foretold(desk: Desk, board: Board | None, job: JobRow, stay: Stay | None, no
     """The start that the last plan expects, or that of the job's window."""
     kept = None if board is None else board.reservations.get(job.job_id)
     if kept is not None:
-        return Forecast(starts_at=moment(kept.starts_us), basis=kept.basis, nodes=list(kept.nodes))
+        missing = remedies.kept_states(kept.nodes, desk.snapshot.nodes.rows)
+        basis = f"{kept.basis} ({missing})" if missing else kept.basis
+        return Forecast(starts_at=moment(kept.starts_us), basis=basis, nodes=list(kept.nodes))
     if stay is not None and stay.reason.code == ReasonCode.WAITING_FOR_WINDOW and job.window is not None:
         window = desk.policies.rules.windows.get(job.window)
         opens = None if window is None else window.turns(now)
@@ -106,11 +147,24 @@ def foretold(desk: Desk, board: Board | None, job: JobRow, stay: Stay | None, no
     return Forecast(starts_at=moment(stay.starts_us), basis=stay.basis)
 
 
-def _leaving(desk: Desk, job: JobRow, reason: Reason, key: str, now: datetime) -> list[Leaving]:
+def _frees(desk: Desk, job: JobRow, reason: Reason, stay: Stay | None) -> str:
+    """By the nodes that the job's tenant may use."""
+    rules, tenant = desk.policies.rules, desk.book.get(job.tenant)
+    pools = {None, *(() if tenant is None else tenant.pools)}
+    mine = (row for name, row in desk.snapshot.nodes.rows.items() if rules.pool_of(name) in pools)
+    lenders = () if stay is None or stay.cohort is None else tuple(below(rules, desk.book.tenants, stay.cohort))
+    return remedies.frees(reason, stay, job, mine, lenders)
+
+
+def _leaving(desk: Desk, job: JobRow, reason: Reason, stay: Stay | None, key: str, now: datetime) -> list[Leaving]:
     own = reason.code == ReasonCode.WAITING_FOR_QUOTA
-    if not own and reason.code not in HELD_BY_OTHERS:
+    if remedies.hopeless(reason) or (not own and reason.code not in HELD_BY_OTHERS):
         return []
     rules, snapshot = desk.policies.rules, desk.snapshot
     fleet = snapshot.nodes.fleet(desk.limits.node_slots, snapshot.pools(rules))
-    tenant = job.tenant if own else None
-    return leaving(snapshot.attempts, fleet, job.demand, key, micros(now), rules.policy.grace_s, tenant)
+    bound = None
+    if own:
+        cohort = None if stay is None else stay.cohort
+        tenants = [job.tenant] if cohort is None else below(rules, desk.book.tenants, cohort)
+        bound = Bound(tuple(tenants), cards=reason.resource != "jobs")
+    return leaving(snapshot.attempts, fleet, job.demand, key, micros(now), rules.policy.grace_s, bound)

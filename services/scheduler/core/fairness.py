@@ -177,3 +177,11 @@ def _above(tenants: Tenants) -> list[tuple[int, ...]]:
             line.append(parents[line[-1]])
         lines.append(tuple(line))
     return lines
+
+
+def shares_milli(tenants: Tenants, policy: Policy) -> dict[str, int]:
+    """What each tenant used of late and holds, by its weight, in thousandths of what all did; 0 where none did."""
+    accounts = Accounts(tenants, policy)
+    shares = {name: accounts.share(at) for at, name in enumerate(tenants.names)}
+    whole = sum(shares.values())
+    return {name: round(1000 * share / whole) if whole else 0 for name, share in shares.items()}

@@ -26,11 +26,12 @@ class Rows:
 
 @dataclass(frozen=True)
 class _Bound:
-    """One resource: what a member takes, and what each row has."""
+    """One resource: what a member takes, in parts of a `unit`, and how many units each row has."""
 
     resource: str
     each: int
     has: Ints
+    unit: int = 1
 
 
 def reached(fleet: Fleet, layout: Layout, demand: Demand, some: Rows) -> tuple[int, Lack | None]:
@@ -51,7 +52,7 @@ def reached(fleet: Fleet, layout: Layout, demand: Demand, some: Rows) -> tuple[i
 
 def _of_cards(demand: Demand, some: Rows) -> _Bound:
     if demand.cards == 1 and some.share < CARD:
-        return _Bound("card_millionths", some.share, some.cards * CARD)
+        return _Bound("cards", some.share, some.cards, CARD)
     return _Bound("cards", demand.cards, some.cards)
 
 
@@ -64,20 +65,19 @@ def _bounds(fleet: Fleet, demand: Demand, some: Rows) -> Iterator[_Bound]:
     if demand.memory_bytes:
         yield _Bound("memory_bytes", demand.memory_bytes, fleet.memory_bytes[node])
     if demand.cards:
-        yield _Bound("limit_card_millionths", demand.cards * max(1, some.share), budget(fleet)[node])
+        yield _Bound("card_millionths", demand.cards * max(1, some.share), budget(fleet)[node])
     if demand.link_mbps:
         yield _Bound("link_mbps", demand.link_mbps, link_mbps(fleet)[node])
 
 
 def _lack(bound: _Bound, members: int, held: int) -> Lack:
     """In the resource where that is short in all, else in members."""
-    resource = bound.resource.removeprefix("limit_")
-    near = "limit" if bound.resource.startswith("limit_") or bound.resource == "link_mbps" else None
+    near = "limit" if bound.resource in {"card_millionths", "link_mbps"} else None
     if members == 1:
-        return Lack(resource, bound.each, int(bound.has.max(initial=0)), near)
-    total = bounded_sum(bound.has)
-    if members * bound.each > total:
-        return Lack(resource, members * bound.each, total, near)
+        return Lack(bound.resource, -(-bound.each // bound.unit), int(bound.has.max(initial=0)), near)
+    asked, total = -(-members * bound.each // bound.unit), bounded_sum(bound.has)
+    if asked > total:
+        return Lack(bound.resource, asked, total, near)
     return Lack("members", members, held, near)
 
 

@@ -1,6 +1,7 @@
 """Who holds what a job waits for, and when each leaves at the latest."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -14,22 +15,39 @@ from services.scheduler.memory.rows import JobRow, moment
 US_PER_S = 1_000_000
 
 
+@dataclass(frozen=True)
+class Bound:
+    """A limit on what `tenants` hold together: cards, or jobs whatever they hold."""
+
+    tenants: tuple[str, ...]
+    cards: bool
+
+
 def leaving(
-    attempts: Attempts, fleet: Fleet, demand: Demand, key: str, now_us: int, grace_s: int, tenant: str | None
+    attempts: Attempts, fleet: Fleet, demand: Demand, key: str, now_us: int, grace_s: int, bound: Bound | None
 ) -> list[Leaving]:
-    """The first to leave of those who hold cards or nodes that would do; `tenant`: of its attempts only.
+    """The first to leave of those who hold cards or nodes that would do; `bound`: of those who count against it.
 
     Jobs are named to their own tenant `key`, to `_` all of them.
     """
     running = attempts.running(0)
-    concerned = _concerned(fleet, running, demand)
-    if tenant is not None:
-        concerned = running.tenant == attempts.tenants.number(tenant)
+    concerned = _concerned(fleet, running, demand) if bound is None else _counted(attempts, running, bound)
     leaves = np.where(running.stopping, now_us + grace_s * US_PER_S, running.ends_us)
     chosen = np.flatnonzero(concerned)
     chosen = chosen[np.argsort(leaves[chosen], kind="stable")][:MAX_LEAVING]
     found = (one for at in chosen.tolist() for one in _told(attempts.jobs[running.job_ids[at]], int(leaves[at]), key))
     return [one for _, one in zip(range(MAX_LEAVING), found, strict=False)]
+
+
+def _counted(attempts: Attempts, running: Running, bound: Bound) -> Bools:
+    """Attempts that count against a limit."""
+    numbers = np.array([attempts.tenants.number(tenant) for tenant in bound.tenants], dtype=np.int64)
+    mine: Bools = np.isin(running.tenant, numbers)
+    if bound.cards:
+        holds = np.zeros(len(mine), dtype=np.bool_)
+        holds[running.member_attempt[running.held_member]] = True
+        mine &= holds
+    return mine
 
 
 def _concerned(fleet: Fleet, running: Running, demand: Demand) -> Bools:

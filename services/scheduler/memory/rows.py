@@ -167,6 +167,8 @@ class NodeRow:
     limit: int
     link_mbps: int
     cards: tuple[CardRow, ...]
+    phase: str = NodePhase.READY
+    cordoned: bool = False
 
     @property
     def shape(self) -> tuple[object, ...]:
@@ -198,4 +200,6 @@ def node_row(row: Row) -> NodeRow:
         limit=NEVER if limit is None else limit * CARD,
         link_mbps=NEVER if link is None else link,
         cards=tuple(CardRow(index, model.casefold(), memory, index in bad) for index, model, memory in cards),
+        phase=row["state"],
+        cordoned=row["cordoned"],
     )

@@ -44,13 +44,20 @@ def reach_cards(rules: Rules, known: Mapping[str, Tenant], tenant: Tenant) -> in
     """The most cards that a tenant could ever hold: all guarantees below its topmost cohort, within ceilings."""
     if tenant.cohort is None:
         return None
-    line = _line(rules, tenant.cohort)
-    lenders = (one for one in known.values() if one.cohort is not None and _line(rules, one.cohort)[-1] == line[-1])
+    line = line_of(rules, tenant.cohort)
+    lenders = (one for one in known.values() if one.cohort is not None and line_of(rules, one.cohort)[-1] == line[-1])
     ceilings = [rules.cohorts[name].ceiling_cards for name in line if name in rules.cohorts]
     return min([sum(one.quotas.guarantee for one in lenders), *(most for most in ceilings if most is not None)])
 
 
-def _line(rules: Rules, name: str) -> list[str]:
+def below(rules: Rules, known: Mapping[str, Tenant], cohort: str) -> list[str]:
+    """The tenants of a cohort and of all below it, in order."""
+    return sorted(
+        name for name, one in known.items() if one.cohort is not None and cohort in line_of(rules, one.cohort)
+    )
+
+
+def line_of(rules: Rules, name: str) -> list[str]:
     """A cohort and all above it."""
     line = [name]
     while (above := rules.cohorts[line[-1]].parent if line[-1] in rules.cohorts else None) is not None:

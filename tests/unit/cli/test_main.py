@@ -106,3 +106,9 @@ def test_the_variable_s_tenant_is_checked_too() -> None:
     result = CliRunner(env={"FARSIDE_TENANT": "a b"}).invoke(main.cli, ["usage"])
     assert result.exit_code == USAGE
     assert "'a b' is no tenant's name" in result.output
+
+
+def test_who_names_no_tenant_is_told_how() -> None:
+    result = CliRunner(env={"FARSIDE_TENANT": None, "FARSIDE_NATS_URL": None}).invoke(main.cli, ["job", "submit", "-"])
+    assert result.exit_code == USAGE
+    assert "no tenant is named: say for whom by --tenant NAME, or set FARSIDE_TENANT" in result.output

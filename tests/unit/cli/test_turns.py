@@ -12,7 +12,7 @@ from contracts.base import Priority, Reason, ReasonCode, Tier
 from contracts.jobs import AttemptState, JobPhase, JobReprioritize, JobSpec, JobState, Member, Outcome, Resources
 from contracts.queue import DryRunReply, ExplainReply, Forecast, Leaving, QueuePage, QuotaPage, Verdict
 from contracts.requests import JobReply
-from libs.cli import dryrun, explain, jobs, main, orders, queue, quota, why, words
+from libs.cli import dryrun, explain, main, orders, queue, quota, why, words
 from libs.cli.errors import USAGE
 
 ROOT = Path(__file__).parents[3]
@@ -56,6 +56,8 @@ def test_why_a_job_waits_in_words() -> None:
     assert told["binds"] == "cards"
     assert told["short"] == "1 card"
     assert told["frees"] == "an end of a job that holds such cards"
+    assert told["priority"] == "normal"
+    assert told["share"].startswith("37.5 % of what all tenants used of late and hold")
     assert told["turn"] == "3 of 17 waiting jobs"
     assert told["expected"].startswith("2026-11-30 09:00:12Z: job 01a22b77-feb0")
     assert told["kept for it"] == "central-1"
@@ -85,9 +87,16 @@ def test_every_reason_to_wait_says_what_frees_it() -> None:
     _, _, section = page.partition("## A job that waits")
     codes = [line.split("`")[1] for line in section.partition("\n## ")[0].splitlines() if line.startswith("| `")]
     assert len(codes) > 10
-    assert [code for code in codes if not explain.frees(Reason(code=ReasonCode(code), message=""))] == []
-    assert explain.frees(Reason(code="of_a_newer_version", message="")) == ""
-    assert explain.frees(None) == ""
+    assert [code for code in codes if not explain.frees_by_code(Reason(code=ReasonCode(code), message=""))] == []
+    assert explain.frees_by_code(Reason(code="of_a_newer_version", message="")) == ""
+    assert explain.frees_by_code(None) == ""
+
+
+def test_what_the_scheduler_says_of_a_remedy_goes_before_what_the_code_does() -> None:
+    assert explain.frees(waiting().model_copy(update={"frees": "fewer members"})) == "fewer members"
+    held = waiting().model_copy(update={"reason": Reason(code=ReasonCode.ON_HOLD, message="")})
+    assert explain.frees(held) == f"`farside job release {held.job_id}`"
+    assert explain.as_json(held)["frees"] == explain.frees(held)
 
 
 def test_why_in_json_has_the_newer_reason_and_the_forecast() -> None:
@@ -95,6 +104,8 @@ def test_why_in_json_has_the_newer_reason_and_the_forecast() -> None:
     told = why.explained(JobReply(job=state, transitions=[]), waiting())
     assert told["reason"] == "waiting_for_cards"
     assert (told["constraint"], told["short"], told["position"], told["waiting"]) == ("cards", 1, 3, 17)
+    assert (told["priority"], told["members"], told["cards"], told["share_milli"]) == ("normal", 2, 2, None)
+    assert told["tenant_share_milli"] == 375
     assert told["as_of"] == "2026-11-30T08:00:13+00:00"
     bare = why.explained(JobReply(job=state, transitions=[]), None)
     assert bare["reason"] == "waiting_for_nodes"
@@ -133,6 +144,9 @@ def test_a_row_of_the_queue() -> None:
     page = QueuePage.model_validate(example("queue", "good-page")["reply"])
     shown = dict(zip(queue.HEADERS, queue.row(page.jobs[0], NOW), strict=True))
     assert (shown["TURN"], shown["ASKS"], shown["WAITS"]) == ("1", "1 x 2 cards", "1s")
+    assert (shown["PRIORITY"], shown["SHARE"]) == ("normal", "37.5 %")
+    part = page.jobs[0].model_copy(update={"cards": 1, "share_milli": 250})
+    assert dict(zip(queue.HEADERS, queue.row(part, NOW), strict=True))["ASKS"] == "1 x 0.25 cards"
     assert (shown["REASON"], shown["EXPECTED"]) == ("waiting_for_cards", "in 59m")
 
 
@@ -169,6 +183,11 @@ def test_a_quota_of_two_tenants_at_once_is_refused() -> None:
 
 def test_amounts_of_cards() -> None:
     assert words.amount(1500, "card_milli") == "1.5 cards"
+    assert words.amount(250_000, "card_millionths") == "0.25 cards"
+    assert (words.amount(2, "members_per_rack"), words.amount(1, "members_per_rack")) == (
+        "2 members per rack",
+        "1 member per rack",
+    )
     assert (words.amount(1, "cards"), words.amount(0, "cards"), words.amount(1, "cpu_milli")) == (
         "1 card",
         "0 cards",
@@ -187,7 +206,7 @@ def test_amounts_of_cards() -> None:
     ],
 )
 def test_what_a_member_asks_for(asked: dict[str, object], said: str) -> None:
-    assert jobs.card_words(Resources.model_validate(asked)) == said
+    assert words.asked(3, Resources.model_validate(asked)) == f"3 x {said}"
 
 
 def test_what_a_hold_means() -> None:

@@ -2,6 +2,7 @@
 
 from contracts.base import ReasonCode
 from services.scheduler.core.arrays import CARD, NEVER, Stay
+from services.scheduler.core.fairness import shares_milli
 from tests.unit.scheduler.scenes import NOW, Node, Run, S, Tenant, World, job
 
 H8 = ("H100",) * 8
@@ -86,3 +87,11 @@ def test_what_comes_first_is_told_with_what_a_job_without_cards_asks() -> None:
     reason = told(World([Node("n", H8)], jobs, runs, [Tenant("a")]))["host"].reason
     assert (reason.code, reason.resource, reason.asked) == (ReasonCode.RESERVED, "cpu_milli", 500)
     assert reason.message.startswith("asks 500 cpu_milli: nodes with room for it are kept for job big")
+
+
+def test_shares_of_tenants_are_by_weight_and_of_what_all_had() -> None:
+    tenants = [Tenant("a", uses=10), Tenant("b", uses=60, weight=2), Tenant("c")]
+    world = World([Node("n", H8)], tenants=tenants)
+    assert shares_milli(world.tenancy(world.fleet()), world.policy) == {"a": 250, "b": 750, "c": 0}
+    idle = world.but(tenants=[Tenant("a"), Tenant("b")])
+    assert shares_milli(idle.tenancy(idle.fleet()), idle.policy) == {"a": 0, "b": 0}

@@ -88,6 +88,8 @@ def test_one_member_whose_cards_share_no_link() -> None:
         (job("j", memory_bytes=2**40), "memory_bytes", (2**40, 512 * GB), "512 GiB of memory on one node at most"),
         (job("j", 1, members=3, cpu_milli=40_000), "members", (3, 2), "could hold 2 members even when empty"),
         (job("j", 3, members=9), "cards", (27, 8), "have 8 cards in all, even when empty"),
+        (job("j", members=17, share=CARD // 2), "cards", (9, 8), "have 8 cards in all, even when empty"),
+        (job("j", members=9, share=600_000), "members", (9, 8), "could hold 8 members even when empty"),
         (job("j", 1, members=3, cpu_milli=50_000), "cpu_milli", (150_000, 128_000), "have 128000 cpu_milli in all"),
         (job("j", 1, members=4, cpu_milli=30_000, memory_bytes=2**39), "memory_bytes", (2**41, 2**40), "1 TiB of"),
     ],
