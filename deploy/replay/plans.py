@@ -1,5 +1,6 @@
 """Planners of the replay over the scheduler's own `decide`: the cluster's state in arrays in, starts and stops out."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -81,17 +82,19 @@ class Decided:
         self._mix, self._memo = Mix(), Memo()
         self._used_ms = np.zeros(len(tenants))
         self._asked_us = 0
+        self._place = _places(jobs, policy.order, terms)
 
     def plan(self, cluster: Cluster, now_us: int) -> Moves:
         """One plan of `decide`."""
         running = list(cluster.running.values())
-        for job in cluster.waiting:
+        waiting = self._ahead(cluster, running) if self._policy.strict else list(cluster.waiting)
+        for job in waiting:
             self._earlier_ms[job] = cluster.lives[job].held_us // 1000 * cluster.jobs[job].cards
         tenants = self._tenancy(running, now_us)
         fleet = replace(self._fleet, card_free=cluster.card_free * CARD)
         plan = decide(
             fleet,
-            self._queue(cluster),
+            self._queue(waiting),
             self._running(cluster, running, now_us),
             tenants,
             self._mix,
@@ -126,10 +129,30 @@ class Decided:
         nodes = {name: index for index, name in enumerate(self._fleet.nodes)}
         return _ints([self._first[nodes[seat.node]] + card for seat in seats for card in seat.cards])
 
-    def _queue(self, cluster: Cluster) -> Queue:
-        jobs = _ints(list(cluster.waiting))
+    def _ahead(self, cluster: Cluster, running: Sequence[Attempt]) -> list[int]:
+        """Under a strict order, the jobs that can matter now: up to the first for whom too few cards are free.
+
+        That one blocks all behind it, but for those for whom others leave. A job beyond its tenant's limit blocks none.
+        """
+        free, limit = int(cluster.card_free.sum()), cluster.cards
+        used = Counter[int]()
+        for attempt in running:
+            used[self._jobs[attempt.job].tenant] += self._jobs[attempt.job].cards
+        claims = {attempt.leaving_for for attempt in running if attempt.leaving_for in cluster.waiting}
+        ahead: list[int] = []
+        for job in sorted(cluster.waiting, key=lambda job: (job not in claims, self._place[job])):
+            if free < 0 and job not in claims:
+                break
+            ahead.append(job)
+            its = self._jobs[job]
+            if used[its.tenant] + its.cards <= limit:
+                free, used[its.tenant] = free - its.cards, used[its.tenant] + its.cards
+        return ahead
+
+    def _queue(self, waiting: Sequence[int]) -> Queue:
+        jobs = _ints(waiting)
         return Queue(
-            job_ids=tuple(self._ids[job] for job in cluster.waiting),
+            job_ids=tuple(self._ids[job] for job in waiting),
             versions=np.zeros(len(jobs), np.int64),
             tenant=self._tenant[jobs],
             rank=self._terms.rank[jobs],
@@ -192,6 +215,18 @@ class Decided:
 def planner(name: str, jobs: Sequence[Job], cards: int, tenants: Sequence[str]) -> Decided:
     """The planner of a policy: one of `VARIANTS`."""
     return Decided(jobs, cards, tenants, VARIANTS[name], TERMS[name](jobs))
+
+
+def _places(jobs: Sequence[Job], order: Order, terms: Terms) -> list[int]:
+    """Where each job stands in the line of all, by what does not change; under `FAIR` there is no such line."""
+    rank = terms.rank if order is Order.PRIORITY else np.zeros_like(terms.rank)
+    longest = terms.longest_us if order is Order.SHORTEST else np.zeros_like(terms.rank)
+    keys = zip(rank.tolist(), longest.tolist(), jobs, strict=True)
+    line = sorted((own, runs, job.arrival_us, job.job_id, at) for at, (own, runs, job) in enumerate(keys))
+    places = [0] * len(jobs)
+    for place, (*_, at) in enumerate(line):
+        places[at] = place
+    return places
 
 
 def _ints(values: Sequence[int]) -> Ints:
