@@ -302,6 +302,14 @@ class BreakerKind(StrEnum):
     FAULTS = "faults"
 
 
+class BreakerMoved(Model):
+    """One of inventory's breakers has opened, or has closed again, and why. `ce-sequence` counts both."""
+
+    kind: Open[BreakerKind]
+    reason: Text
+    moved_at: Utc
+
+
 class BreakerTold(Model):
     """A breaker; `nodes` is how many it holds something of."""
 

@@ -168,6 +168,9 @@ NODES_LOST = _node_event("lost", Consumer(ALERTING))
 NODES_RETURNED = _node_event("returned", Consumer(ALERTING))
 NODES_QUARANTINED = _node_event("quarantined", Consumer(ALERTING))
 NODES_RELEASED = _node_event("released", Consumer(ALERTING))
+_BREAKER = (fleet.BreakerMoved, (INVENTORY,), (Consumer(ALERTING),), (OPERATOR,))
+BREAKERS_OPENED = Message("breakers", "opened", Kind.EVENT, Key.NONE, NODES, *_BREAKER)
+BREAKERS_CLOSED = Message("breakers", "closed", Kind.EVENT, Key.NONE, NODES, *_BREAKER)
 NODES_REPORTED = Message(
     "nodes",
     "reported",

@@ -28,6 +28,8 @@ def build(settings: AlertingSettings, ledger: Ledger[Connection]) -> App[Connect
     app.on(registry.NODES_RETURNED, handlers.node)
     app.on(registry.NODES_QUARANTINED, handlers.node)
     app.on(registry.NODES_RELEASED, handlers.node)
+    app.on(registry.BREAKERS_OPENED, handlers.breaker)
+    app.on(registry.BREAKERS_CLOSED, handlers.breaker)
     app.on(registry.CHECKPOINTS_FAILED, handlers.failed)
     app.on(registry.CHECKPOINTS_COMMITTED, handlers.committed)
     app.on(registry.JOBS_FINISHED, handlers.finished)

@@ -13,6 +13,7 @@ from contracts.alerts import (
 )
 from contracts.base import MAX_REPLY_BYTES, UUID_PATTERN, Model
 from contracts.checkpoints import CheckpointCommitted, CheckpointFailed
+from contracts.fleet import BreakerMoved
 from contracts.jobs import JobState
 from contracts.nodes import NodeState
 from contracts.requests import ProblemCode
@@ -43,6 +44,10 @@ class Handlers:
     async def node(self, tx: Tx[Connection], event: Event[NodeState]) -> None:
         """A node was lost or is back, is faulty or is no more."""
         await self._take(tx, signals.node(event.message.id, event.body, _sequence(event)))
+
+    async def breaker(self, tx: Tx[Connection], event: Event[BreakerMoved]) -> None:
+        """A breaker has opened, or is closed again."""
+        await self._take(tx, signals.breaker(event.message.id, event.body, _sequence(event)))
 
     async def failed(self, tx: Tx[Connection], event: Event[CheckpointFailed]) -> None:
         """A checkpoint failed."""

@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import assert_never
 
 from contracts import registry
+from contracts.fleet import BreakerKind, BreakerMoved
 from contracts.nodes import NodeState
 from libs.bus import Tx
 from libs.db import Connection
@@ -57,7 +58,8 @@ class Effects:
                     moves.append(effect)
                 case OpenBreaker():
                     get_logger().error("breaker.opened", reason=effect.reason)
-                    await store.open_breaker(tx.conn, effect.reason, at)
+                    times = await store.open_breaker(tx.conn, effect.reason, at)
+                    opened(tx, BreakerMoved(kind=BreakerKind.SILENCE, reason=effect.reason, moved_at=at), times)
                 case OpenFaultBreaker():
                     await self.open_fault_breaker(tx, effect, at)
                 case CloseBreaker():
@@ -94,14 +96,17 @@ class Effects:
     async def open_fault_breaker(self, tx: Tx[Connection], effect: OpenFaultBreaker, at: datetime) -> None:
         """From now on faults have no effect."""
         get_logger().error("fault_breaker.opened", reason=effect.reason)
-        await store_health.open_breaker(tx.conn, effect.reason, at)
+        times = await store_health.open_breaker(tx.conn, effect.reason, at)
+        opened(tx, BreakerMoved(kind=BreakerKind.FAULTS, reason=effect.reason, moved_at=at), times)
 
     async def close_breaker(
         self, tx: Tx[Connection], reason: str, *, cause: Cause, at: datetime, actor: str
     ) -> int | None:
         """Close the breaker and tell the nodes it held anew; returns how many, None when it was not open."""
-        if not await store.close_breaker(tx.conn, reason, at=at, actor=actor):
+        times = await store.close_breaker(tx.conn, reason, at=at, actor=actor)
+        if times is None:
             return None
+        closed(tx, BreakerMoved(kind=BreakerKind.SILENCE, reason=reason, moved_at=at), times, actor)
         words = f"requeueing released: {reason}"
         held = await store.held(tx.conn)
         for portrait in await store.restate_lost(tx.conn, held, cause=cause, reason=words, at=at, actor=actor):
@@ -138,3 +143,15 @@ class Effects:
         state = self.teller.state(of)
         tx.emit(_MESSAGES[event], state, key=state.node, subject=state.node, sequence=state.version, actor=actor)
         return state
+
+
+def opened(tx: Tx[Connection], moved: BreakerMoved, times: int) -> None:
+    """Tell that a breaker has opened; `times`: how often it has, this one included."""
+    tx.emit(
+        registry.BREAKERS_OPENED, moved, key=registry.NO_KEY, subject=moved.kind, sequence=2 * times - 1, actor=SELF
+    )
+
+
+def closed(tx: Tx[Connection], moved: BreakerMoved, times: int, actor: str) -> None:
+    """Tell that a breaker that has opened so often is closed."""
+    tx.emit(registry.BREAKERS_CLOSED, moved, key=registry.NO_KEY, subject=moved.kind, sequence=2 * times, actor=actor)

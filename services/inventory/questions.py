@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from contracts.base import MAX_REPLY_BYTES
 from contracts.fleet import (
     BreakerKind,
+    BreakerMoved,
     BreakersQuery,
     BreakersReply,
     BreakerTold,
@@ -35,7 +36,7 @@ from services.inventory.core.model import Cause, Move, Node, SkewRules
 from services.inventory.core.phases import retell
 from services.inventory.core.skew import skew
 from services.inventory.core.throttle import enforce, forgive
-from services.inventory.effects import Effects
+from services.inventory.effects import Effects, closed
 from services.inventory.rows import Portrait
 from services.inventory.store_fleet import DeclaredRow
 
@@ -155,8 +156,10 @@ class Questions:
         """Close the breaker of quarantines; what it holds is set aside, or takes effect."""
         clock = await store.lock_clock(tx.conn)
         at, actor, reason = self.clock.now(), call.caller or OPERATOR, call.body.reason
-        if not await store_health.close_breaker(tx.conn, reason, at=at, actor=actor):
+        times = await store_health.close_breaker(tx.conn, reason, at=at, actor=actor)
+        if times is None:
             return FaultResetReply(was_open=False, nodes=0)
+        closed(tx, BreakerMoved(kind=BreakerKind.FAULTS, reason=reason, moved_at=at), times, actor)
         nodes = await store.nodes_with_held_faults(tx.conn)
         done = "take effect" if call.body.enforce else "set aside"
         words = f"faults held by the breaker {done}, by {actor}: {reason}"

@@ -106,9 +106,10 @@ _PAGE = "SELECT * FROM portrait WHERE node > $1 ORDER BY node LIMIT $2"
 _HELD = "SELECT node FROM nodes WHERE phase = 'lost' AND requeue_held ORDER BY node"
 _FORGET_LOSSES = "UPDATE nodes SET lost_ms = NULL WHERE phase = 'lost'"
 _BREAKER = "SELECT opened_at, reason FROM breaker WHERE closed_at IS NULL"
-_OPEN_BREAKER = "INSERT INTO breaker (opened_at, reason) VALUES ($1, $2)"
+_OPEN_BREAKER = "INSERT INTO breaker (opened_at, reason) VALUES ($1, $2) RETURNING (SELECT count(*) FROM breaker)"
 _CLOSE_BREAKER = """
-    UPDATE breaker SET closed_at = $1, closed_by = $2, closed_reason = $3 WHERE closed_at IS NULL RETURNING true
+    UPDATE breaker SET closed_at = $1, closed_by = $2, closed_reason = $3 WHERE closed_at IS NULL
+    RETURNING (SELECT count(*) FROM breaker)
 """
 
 
@@ -283,14 +284,14 @@ async def breaker_since(conn: Connection) -> tuple[datetime, str] | None:
     return None if row is None else (row["opened_at"], row["reason"])
 
 
-async def open_breaker(conn: Connection, reason: str, at: datetime) -> None:
-    """Open the breaker."""
-    await conn.execute(_OPEN_BREAKER, at, reason)
+async def open_breaker(conn: Connection, reason: str, at: datetime) -> int:
+    """Open the breaker; returns for which time."""
+    return int(await conn.fetchval(_OPEN_BREAKER, at, reason)) + 1
 
 
-async def close_breaker(conn: Connection, reason: str, *, at: datetime, actor: str) -> bool:
-    """Close the breaker; False when it was not open."""
-    return await conn.fetchval(_CLOSE_BREAKER, at, actor, reason) is not None
+async def close_breaker(conn: Connection, reason: str, *, at: datetime, actor: str) -> int | None:
+    """Close the breaker; returns for which time, None when it was not open."""
+    return await conn.fetchval(_CLOSE_BREAKER, at, actor, reason)
 
 
 async def forget_losses(conn: Connection) -> None:

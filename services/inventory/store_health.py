@@ -30,9 +30,12 @@ _ADD_DAYS = """
 """
 _DAYS = "SELECT day, busy_pct_s, window_s FROM days WHERE node = $1 AND window_s > 0 ORDER BY day DESC LIMIT $2"
 _BREAKER = "SELECT opened_at, reason FROM fault_breaker WHERE closed_at IS NULL"
-_OPEN_BREAKER = "INSERT INTO fault_breaker (opened_at, reason) VALUES ($1, $2)"
+_OPEN_BREAKER = """
+    INSERT INTO fault_breaker (opened_at, reason) VALUES ($1, $2) RETURNING (SELECT count(*) FROM fault_breaker)
+"""
 _CLOSE_BREAKER = """
-    UPDATE fault_breaker SET closed_at = $1, closed_by = $2, closed_reason = $3 WHERE closed_at IS NULL RETURNING true
+    UPDATE fault_breaker SET closed_at = $1, closed_by = $2, closed_reason = $3 WHERE closed_at IS NULL
+    RETURNING (SELECT count(*) FROM fault_breaker)
 """
 _FORGET_FAULTS = "UPDATE nodes SET acted_ms = NULL WHERE acted_ms IS NOT NULL"
 
@@ -121,12 +124,12 @@ async def breaker_open(conn: Connection) -> tuple[datetime, str] | None:
     return None if row is None else (row["opened_at"], row["reason"])
 
 
-async def open_breaker(conn: Connection, reason: str, at: datetime) -> None:
-    """Open it."""
-    await conn.execute(_OPEN_BREAKER, at, reason)
+async def open_breaker(conn: Connection, reason: str, at: datetime) -> int:
+    """Open it; returns for which time."""
+    return int(await conn.fetchval(_OPEN_BREAKER, at, reason)) + 1
 
 
-async def close_breaker(conn: Connection, reason: str, *, at: datetime, actor: str) -> bool:
-    """Close it; False when it was not open. Faults up to now no longer count toward it."""
+async def close_breaker(conn: Connection, reason: str, *, at: datetime, actor: str) -> int | None:
+    """Close it; returns for which time, None when it was not open. Faults up to now no longer count toward it."""
     await conn.execute(_FORGET_FAULTS)
-    return await conn.fetchval(_CLOSE_BREAKER, at, actor, reason) is not None
+    return await conn.fetchval(_CLOSE_BREAKER, at, actor, reason)

@@ -252,6 +252,17 @@ class Stage:
         """The newest event of the node."""
         return max((event for event in self.heard if event.key == node), key=lambda event: event.body.version)
 
+    async def breakers(self, count: int) -> list[tuple[str, str, int | None, str | None, str]]:
+        """What was told of breakers, once that is so much: event, breaker, sequence, actor and reason."""
+        messages = (registry.BREAKERS_OPENED, registry.BREAKERS_CLOSED)
+
+        async def enough() -> bool:
+            return len(await self.client.history(messages)) >= count
+
+        await until(enough, 20, f"{count} events of breakers")
+        events = await self.client.history(messages)
+        return [(one.message.name, one.body.kind, one.sequence, one.actor, one.body.reason) for one in events]
+
     async def told(self, node: str, name: str, *, after: int = 0, timeout_s: float = PATIENCE_S) -> NodeState:
         """The state told by the first event `name` of the node with a version above `after`."""
 

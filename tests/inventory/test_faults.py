@@ -115,6 +115,8 @@ async def test_mass_silence_is_held_and_released_by_return(stage: Stage) -> None
     released = [await stage.told(name, "lost", after=3) for name in names[1:3]]
     assert [state.requeue_held for state in released] == [False, False]
     assert "requeueing released: 2 of 4 nodes silent" in released[0].reason
+    moves = [(event, kind, sequence, actor) for event, kind, sequence, actor, _ in await stage.breakers(2)]
+    assert moves == [("opened", "silence", 1, "inventory"), ("closed", "silence", 2, "inventory")]
 
 
 async def test_mass_silence_is_released_by_hand(stage: Stage) -> None:
@@ -134,3 +136,4 @@ async def test_mass_silence_is_released_by_hand(stage: Stage) -> None:
     row = await stage.db.fetchrow("SELECT closed_by, closed_reason FROM inventory.breaker")
     assert row is not None
     assert (row["closed_by"], row["closed_reason"]) == ("test", "the room is gone")
+    assert (await stage.breakers(2))[1] == ("closed", "silence", 2, "test", "the room is gone")

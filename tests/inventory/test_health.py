@@ -124,6 +124,10 @@ async def test_many_faulty_nodes_open_a_breaker_that_only_an_operator_closes(sta
     await agents[3].report(card(0, "GPU-d", 79))
     await stage.told("d", "quarantined")
     assert (await stage.states()) == {"a": "quarantined", "b": "ready", "c": "ready", "d": "quarantined"}
+    assert await stage.breakers(2) == [
+        ("opened", "faults", 1, "inventory", "2 of 4 nodes found faulty, breaker at more than 25%"),
+        ("closed", "faults", 2, "test", "a wrong driver, rolled back"),
+    ]
 
 
 async def test_a_node_whose_clock_is_off_is_quarantined_with_the_figure_and_released_when_it_is_right(

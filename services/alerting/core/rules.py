@@ -36,6 +36,14 @@ NODE_QUARANTINED = Rule(
     # One of several faults may be over while others stand.
     mended={"out": "nothing"},
 )
+BREAKER_OPEN = Rule(
+    name="BreakerOpen",
+    level=1,
+    labels=("breaker",),
+    opens=registry.BREAKERS_OPENED.id,
+    closes={registry.BREAKERS_CLOSED.id: "the breaker of {breaker} is closed: {reason}"},
+    annotations={"summary": "the breaker of {breaker} is open", "description": "{reason}"},
+)
 CHECKPOINT_FAILED = Rule(
     name="CheckpointFailed",
     level=3,
@@ -56,7 +64,7 @@ CHECKPOINT_FAILED = Rule(
     harmless={"cause": frozenset({"fenced"})},
 )
 
-RULES = (NODE_LOST, NODE_QUARANTINED, CHECKPOINT_FAILED)
+RULES = (NODE_LOST, NODE_QUARANTINED, BREAKER_OPEN, CHECKPOINT_FAILED)
 
 
 def rules_for(signal: Signal) -> Iterator[Rule]:

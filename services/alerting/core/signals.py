@@ -2,6 +2,7 @@
 
 from contracts import registry
 from contracts.checkpoints import CheckpointCommitted, CheckpointFailed
+from contracts.fleet import BreakerMoved
 from contracts.jobs import JobState
 from contracts.nodes import NodePhase, NodeState
 from services.alerting.core.model import FOR_GOOD, Point, Signal
@@ -17,6 +18,11 @@ def _out(body: NodeState) -> str:
     if body.state == NodePhase.QUARANTINED:
         return "all of it"
     return f"card{'s' if len(cards) > 1 else ''} {', '.join(map(str, cards))}" if cards else "nothing"
+
+
+def breaker(message_id: str, body: BreakerMoved, sequence: int) -> Signal:
+    """A breaker of inventory has opened, or is closed again."""
+    return Signal(message_id, Point(sequence), {"breaker": body.kind, "reason": body.reason})
 
 
 def checkpoint_failed(body: CheckpointFailed, sequence: int) -> Signal:

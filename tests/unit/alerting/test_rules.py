@@ -19,6 +19,7 @@ from services.alerting.core import signals
 from services.alerting.core.history import LIMIT
 from services.alerting.core.model import Count, Effect, Fire, Point, Resolve, Signal, Watch
 from services.alerting.core.rules import (
+    BREAKER_OPEN,
     CHECKPOINT_FAILED,
     NODE_LOST,
     NODE_QUARANTINED,
@@ -91,6 +92,20 @@ def test_the_end_of_one_of_two_faults_ends_nothing_in_any_order(read: tuple[Sign
     watch, effects = run(NODE_QUARANTINED, *read)
     assert [type(effect) for effect in effects] == [Fire, Resolve]
     assert watch.firing is None
+
+
+def test_an_open_breaker_fires_until_it_is_closed() -> None:
+    facts = {"breaker": "faults", "reason": "2 of 4 nodes found faulty"}
+    opening = Signal(registry.BREAKERS_OPENED.id, Point(1), facts)
+    closing = Signal(registry.BREAKERS_CLOSED.id, Point(2), facts | {"reason": "rolled back"})
+    fired, resolved = run(BREAKER_OPEN, opening, closing)[1]
+    assert (fired.alert.level, fired.alert.labels) == (1, {"alertname": "BreakerOpen", "breaker": "faults"})
+    assert fired.alert.annotations == {
+        "summary": "the breaker of faults is open",
+        "description": "2 of 4 nodes found faulty",
+    }
+    assert resolved.alert.resolution == "the breaker of faults is closed: rolled back"
+    assert [type(effect) for effect in run(BREAKER_OPEN, closing, opening)[1]] == [Fire, Resolve], "read late"
 
 
 @pytest.mark.parametrize(
