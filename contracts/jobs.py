@@ -3,7 +3,7 @@
 from enum import StrEnum
 from typing import Annotated, Self
 
-from pydantic import ConfigDict, Field, StringConstraints, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, StringConstraints, model_validator
 from pydantic.config import JsonDict
 
 from contracts.base import (
@@ -76,6 +76,14 @@ def _stated(name: str, rule: JsonDict) -> JsonDict:
     return {name: {"anyOf": [{"properties": {name: {"type": "null"}}}, rule]}}
 
 
+def _each_once(models: list[str]) -> list[str]:
+    """Models that differ in case only are one: the first spelling stands."""
+    known: dict[str, str] = {}
+    for model in models:
+        known.setdefault(model.casefold(), model)
+    return list(known.values())
+
+
 # The cross-field rules of `Resources` in the words of JSON Schema.
 _ONE_CARD: JsonDict = {"properties": {"cards": {"const": 1}}, "required": ["cards"]}
 _EITHER_SHARE: JsonDict = {
@@ -109,7 +117,9 @@ class Resources(Model):
     huge_pages_bytes: Count = 0
     share_milli: Annotated[int, Field(ge=1, le=CARD_MILLI)] | None = None
     share_memory_bytes: Positive | None = None
-    accelerators: Annotated[list[Label], Field(min_length=1, max_length=MAX_ACCELERATORS)] | None = None
+    accelerators: (
+        Annotated[list[Label], Field(min_length=1, max_length=MAX_ACCELERATORS), AfterValidator(_each_once)] | None
+    ) = None
     link_mbps: Count | None = None
 
     @model_validator(mode="after")

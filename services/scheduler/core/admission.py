@@ -150,6 +150,9 @@ def _lacking(spec: JobSpec, shapes: tuple[NodeShape, ...]) -> Reason | None:
     fitting = [shape for shape in shapes if _holds(shape, asked)]
     if fitting:
         return _beyond(spec, fitting)
+    small = _small_cards(spec, shapes)
+    if small is not None:
+        return small
     most_cards = max(shape.fitting_cards(asked) for shape in shapes)
     if most_cards < asked.cards:
         return words.no_such_node_type(
@@ -163,9 +166,25 @@ def _lacking(spec: JobSpec, shapes: tuple[NodeShape, ...]) -> Reason | None:
     wanted = host_memory_bytes(asked)
     most_memory = max(shape.memory_bytes for shape in enough)
     what = (
-        f"asks {wanted} bytes of memory on one node, the fitting nodes have at most {most_memory} beside its processors"
+        f"asks {words.size(wanted)} of memory on one node, the fitting nodes have at most {words.size(most_memory)} "
+        "beside its processors"
     )
     return words.no_such_node_type(spec, "memory_bytes", wanted, most_memory, what)
+
+
+def _small_cards(spec: JobSpec, shapes: tuple[NodeShape, ...]) -> Reason | None:
+    """Why no known card will do, where those of the models that it asks for have too little memory."""
+    asked = spec.resources
+    least = max(asked.memory_per_card_bytes, asked.share_memory_bytes or 0)
+    there = (group for shape in shapes for group in shape.cards)
+    most = max(
+        (group.memory_bytes for group in there if not asked.models or group.model.casefold() in asked.models),
+        default=least,
+    )
+    if not asked.cards or most >= least:
+        return None
+    what = f"asks {_cards_asked(asked)}, the largest that is known has {words.size(most)}"
+    return words.no_such_node_type(spec, "card_memory_bytes", least, most, what)
 
 
 def _beyond(spec: JobSpec, shapes: list[NodeShape]) -> Reason | None:
@@ -190,14 +209,18 @@ def _holds(shape: NodeShape, asked: Resources) -> bool:
 
 
 def _no_such_cards(asked: Resources, shapes: tuple[NodeShape, ...], most: int) -> str:
-    stated = asked.accelerators or ([asked.accelerator] if asked.accelerator else [])
-    kind = f"{' or '.join(stated)} cards" if stated else "cards of one model"
-    least = max(asked.memory_per_card_bytes, asked.share_memory_bytes or 0)
-    if least:
-        kind += f" with {least} bytes each"
     models = sorted({group.model for shape in shapes for group in shape.cards})
     known = f"known models: {', '.join(models)}" if models else "no known node has cards"
-    return f"asks {asked.cards} {kind} on one node, the largest node where it may run has {most} ({known})"
+    return f"asks {_cards_asked(asked)} on one node, the largest node where it may run has {most} ({known})"
+
+
+def _cards_asked(asked: Resources) -> str:
+    """`2 A100 or H100 cards with 40 GiB each`."""
+    stated = asked.accelerators or ([asked.accelerator] if asked.accelerator else [])
+    noun = "card" if asked.cards == 1 else "cards"
+    kind = f"{' or '.join(stated)} {noun}" if stated else noun if asked.cards == 1 else f"{noun} of one model"
+    least = max(asked.memory_per_card_bytes, asked.share_memory_bytes or 0)
+    return f"{asked.cards} {kind} with {words.size(least)} each" if least else f"{asked.cards} {kind}"
 
 
 def admit(spec: JobSpec, intent: Intent, now: datetime, limits: Limits) -> Decision:

@@ -200,6 +200,7 @@ def test_amounts_of_cards() -> None:
     [
         ({"cards": 2, "accelerator": "H200"}, "2 cards of H200"),
         ({"cards": 1, "accelerators": ["A100", "H200"]}, "1 card of A100 or H200"),
+        ({"cards": 1, "accelerators": ["A100", "H200", "a100", "A100"]}, "1 card of A100 or H200"),
         ({"cards": 1, "share_milli": 500}, "0.5 cards"),
         ({"cards": 1, "share_memory_bytes": 10 * 2**30}, "10.0 GiB of a card"),
         ({}, "0 cards"),

@@ -78,7 +78,7 @@ def test_memory_that_no_figure_holds_is_refused_before_any_node_is_known(shapes:
         ({"cards": 3, "accelerator": "a100"}, "cards"),
         ({"cards": 2, "accelerator": "a100"}, None),
         ({"cards": 1, "accelerator": "B900"}, "cards"),
-        ({"cards": 1, "memory_per_card_bytes": 81 * GB}, "cards"),
+        ({"cards": 1, "memory_per_card_bytes": 81 * GB}, "card_memory_bytes"),
         ({"cards": 1, "cpu_milli": 32_001}, "cpu_milli"),
         ({"cards": 1, "memory_bytes": 200 * GB, "huge_pages_bytes": 57 * GB}, "memory_bytes"),
     ],
@@ -132,6 +132,25 @@ def test_a_window_that_nobody_has_defined() -> None:
     assert code(reason) is ReasonCode.UNKNOWN_WINDOW
     assert reason is not None
     assert "window noon is not in the policy file (it has nights)" in reason.message
+
+
+def test_a_window_where_none_is_defined() -> None:
+    reason = refusal(spec(window="noon"), ACME, Terms((CENTRAL,)), Standing(), NOW)
+    assert code(reason) is ReasonCode.UNKNOWN_WINDOW
+    assert reason is not None
+    assert reason.message == (
+        "window noon is not known: no windows are defined; leave `window` out, or have an operator define it under "
+        "`windows` in the policy file (FARSIDE_POLICY)"
+    )
+
+
+def test_cards_that_are_too_small_are_told_by_their_memory() -> None:
+    asked = {"cards": 2, "accelerators": ["A100", "a100"], "memory_per_card_bytes": 80 * GB}
+    reason = no_such_node(spec(resources=asked), (CENTRAL, REMOTE))
+    assert reason is not None
+    assert (reason.code, reason.resource) == (ReasonCode.NO_SUCH_NODE_TYPE, "card_memory_bytes")
+    assert (reason.asked, reason.allowed) == (80 * GB, 40 * GB)
+    assert "asks 2 A100 cards with 80 GiB each, the largest that is known has 40 GiB" in reason.message
 
 
 @pytest.mark.parametrize(
