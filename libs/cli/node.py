@@ -325,6 +325,9 @@ def retire(name: str, reason: str, stack: Path | None, *, as_json: bool) -> None
 def check(name: str, reason: str, stack: Path | None, *, as_json: bool) -> None:
     """Say that what was faulty of node NAME is mended: its next report decides whether it takes work again.
 
+    Agents report at their start and every FARSIDE_REPORT_S (300 s unless set); until then the node is announced, and
+    takes no work.
+
     Example:
       farside node check central-1 --reason "card 1 reseated"
 

@@ -17,7 +17,7 @@ NOTHING = "-"
 WIDTH = 120
 INDENT = "    "
 ROOM = 24
-"""The least width in which the last column of a table is wrapped beside the others; it is given half of its own too."""
+"""The least width in which the last column of a table is wrapped beside the others; it is given a third of its own too."""
 
 
 def as_json(value: BaseModel | Mapping[str, Any]) -> None:
@@ -65,10 +65,10 @@ def laid_out(cells: Sequence[Sequence[str]]) -> Iterator[str]:
 
 
 def _folds(widths: Sequence[int]) -> list[int]:
-    """Where the lines of a row begin, and where the last one ends; the last column may be wrapped into two lines."""
+    """Where the lines of a row begin, and where the last one ends; the last column may be wrapped into three."""
     folds, used, last = [0], 0, len(widths) - 1
     for at, width in enumerate(widths):
-        wanted = min(width, max(ROOM, (width + 1) // 2)) if at == last else width
+        wanted = min(width, max(ROOM, width // 3)) if at == last else width
         if at > folds[-1] and used + wanted > WIDTH:
             folds.append(at)
             used = len(INDENT)

@@ -109,6 +109,21 @@ def test_the_page_shows_files_that_are_taken_and_the_defaults_of_the_knobs(tmp_p
     assert rules.policy == DEFAULT
 
 
+def test_the_page_of_mistakes_shows_what_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("acme.yaml").write_text(
+        "tenant: acme\nversion: 3\nquotas:\n  gpu_hours_month: 1\n  cards: 8\n  concurrent_jobs: 4\n"
+        "  top_priority: normal\n  guarantee_card: 2\n"
+    )
+    Path("policy.yaml").write_text("version: 1\ncohorts:\n  all: {parent: research}\n  research: {parent: all}\n")
+    with pytest.raises(TenantFileError) as tenant:
+        TenantBook.read(Path())
+    with pytest.raises(PolicyFileError) as policy:
+        read_rules(Path("policy.yaml"))
+    shown = PAGE.with_name("bad-input.md").read_text(encoding="utf-8")
+    assert f"    {tenant.value}\n    {policy.value}\n" in shown
+
+
 def test_a_wrong_change_keeps_what_was_and_a_good_one_is_taken(tmp_path: Path) -> None:
     path = write(tmp_path, GOOD)
     book = PolicyBook.read(path)
