@@ -69,13 +69,14 @@ _ALLOCATE_SHARES = """
     SELECT node, card, job_id, attempt, member, share FROM jsonb_populate_recordset(NULL::allocated_shares, $1)
 """
 _FREE = """
-    DELETE FROM allocations AS held USING jsonb_populate_recordset(NULL::holdings, $1) AS over
-    WHERE held.job_id = over.job_id AND held.attempt = over.attempt AND held.member = over.member
+    DELETE FROM allocations AS held
+    USING unnest($1::text[], $2::bigint[], $3::bigint[]) AS ended (job_id, attempt, member)
+    WHERE held.job_id = ended.job_id AND held.attempt = ended.attempt AND held.member = ended.member
 """
 _END_HOLDINGS = """
-    UPDATE holdings AS held SET held_to = greatest(held.held_from, over.held_to)
-    FROM jsonb_populate_recordset(NULL::holdings, $1) AS over
-    WHERE held.job_id = over.job_id AND held.attempt = over.attempt AND held.member = over.member
+    UPDATE holdings AS held SET held_to = greatest(held.held_from, ended.at)
+    FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::timestamptz[]) AS ended (job_id, attempt, member, at)
+    WHERE held.job_id = ended.job_id AND held.attempt = ended.attempt AND held.member = ended.member
       AND held.held_to IS NULL
 """
 _CHARGE = """
@@ -201,7 +202,7 @@ async def allocate(conn: Connection, given: Sequence[tuple[Job, Allocate]]) -> N
     await insert(conn, _ALLOCATE_SHARES, parts)
 
 
-def _key(job: Job, effect: Allocate | Free | Charge) -> dict[str, Any]:
+def _key(job: Job, effect: Allocate | Charge) -> dict[str, Any]:
     return {"job_id": job.spec.job_id, "attempt": effect.attempt, "member": effect.member.index}
 
 
@@ -233,6 +234,8 @@ async def charge(conn: Connection, claimed: Sequence[tuple[Job, Charge]]) -> Non
 
 async def free(conn: Connection, ended: Sequence[tuple[Job, Free]]) -> None:
     """Take cards back and close the holdings."""
-    rows = [{**_key(job, effect), "held_to": effect.at} for job, effect in ended]
-    await insert(conn, _FREE, rows)
-    await insert(conn, _END_HOLDINGS, rows)
+    rows = [(job.spec.job_id, effect.attempt, effect.member.index, effect.at) for job, effect in ended]
+    if rows:
+        *members, at = (list(column) for column in zip(*rows, strict=True))
+        await conn.execute(_FREE, *members)
+        await conn.execute(_END_HOLDINGS, *members, at)
