@@ -14,6 +14,7 @@ from libs.cli.manual import Manual
 from libs.cli.session import Session, connected, pages, run
 
 SHOWN = 50
+ID_CHARS = 18
 HEADERS = ("TURN", "JOB", "NAME", "TENANT", "PRIORITY", "SHARE", "ASKS", "WAITS", "REASON", "EXPECTED")
 
 
@@ -24,9 +25,10 @@ HEADERS = ("TURN", "JOB", "NAME", "TENANT", "PRIORITY", "SHARE", "ASKS", "WAITS"
 def queue(limit: int, tenant: str, stack: Path | None, *, as_json: bool) -> None:
     """List waiting jobs in the order of their turns, as of the last plan.
 
-    TURN counts over the jobs of all tenants. SHARE is what the tenant used of late and holds, by its weight, of what
-    all tenants did: within a class the least goes first. ASKS is the number of members and what each takes of cards.
-    REASON is explained in docs/reasons.md; `farside why JOB` tells more of one, with what EXPECTED rests on.
+    JOB is the beginning of its id, by which all commands know it. TURN counts over the jobs of all tenants. SHARE is
+    what the tenant used of late and holds, by its weight, of what all tenants did: within a class the least goes first.
+    ASKS is the number of members and what each takes of cards. REASON is explained in docs/reasons.md; `farside why
+    JOB` tells more of one, with what EXPECTED rests on.
 
     Examples:
       farside queue
@@ -65,11 +67,16 @@ async def _pages(session: Session, tenant: str, limit: int) -> QueuePage:
     return found[-1].model_copy(update={"jobs": jobs})
 
 
+def short_id(job_id: str) -> str:
+    """The beginning of an id, long enough for all commands to know the job by."""
+    return job_id[:ID_CHARS]
+
+
 def row(job: QueuedJob, now: datetime) -> tuple[str, ...]:
     """One line of the table."""
     return (
         str(job.position),
-        job.job_id,
+        short_id(job.job_id),
         job.name,
         job.tenant,
         job.priority,

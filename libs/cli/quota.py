@@ -16,18 +16,7 @@ COUNTED = {
     QuotaResource.CARD_MILLI: "cards at a time",
     QuotaResource.JOBS: "jobs at a time",
 }
-HEADERS = (
-    "TENANT",
-    "TOP PRIORITY",
-    "COHORT",
-    "RESOURCE",
-    "USED",
-    "COMMITTED",
-    "LIMIT",
-    "LEFT",
-    "GUARANTEED",
-    "BORROWED",
-)
+HEADERS = ("TENANT", "TOP", "COHORT", "RESOURCE", "USED", "COMMITTED", "LIMIT", "LEFT", "GUARANTEED", "BORROWED")
 
 
 @click.command(cls=Manual)
@@ -41,7 +30,7 @@ def quota(ctx: click.Context, name: str | None, tenant: str, stack: Path | None,
     GPU-hours count for a UTC month: USED is what ran, COMMITTED what waiting and running jobs may still use by their
     max_runtime_s. Cards and jobs count at one time: USED is what runs, COMMITTED what waits. GPU-hours must be left for
     a job to be taken; cards and jobs for it to be placed. GUARANTEED is the tenant's at any time; BORROWED is what it
-    uses above that, of what others in its COHORT leave.
+    uses above that, of what others in its COHORT leave. TOP is the highest class that its jobs may have.
 
     Examples:
       farside quota acme
@@ -79,20 +68,25 @@ def row(one: TenantQuota, line: QuotaLine) -> tuple[str, ...]:
     """One resource of one tenant. What waits takes GPU-hours from what is left, and no cards."""
     promised = line.committed if line.resource == QuotaResource.GPU_MS else 0
     left = line.limit - line.used - promised
-    over = f"over by {words.amount(-left, line.resource)}" if left < 0 else words.amount(left, line.resource)
-    guaranteed = "" if line.guaranteed is None else words.amount(line.guaranteed, line.resource)
+    over = f"over by {amount(-left, line)}" if left < 0 else amount(left, line)
+    guaranteed = "" if line.guaranteed is None else amount(line.guaranteed, line)
     return (
         one.tenant,
         one.top_priority,
         one.cohort or "",
         COUNTED.get(line.resource, line.resource) if isinstance(line.resource, QuotaResource) else line.resource,
-        words.amount(line.used, line.resource),
-        words.amount(line.committed, line.resource) if line.committed else "",
-        words.amount(line.limit, line.resource),
+        amount(line.used, line),
+        amount(line.committed, line) if line.committed else "",
+        amount(line.limit, line),
         over,
         guaranteed,
-        words.amount(line.borrowed, line.resource) if line.borrowed else "",
+        amount(line.borrowed, line) if line.borrowed else "",
     )
+
+
+def amount(value: int, line: QuotaLine) -> str:
+    """Hours to the hundredth, cards and jobs as they are."""
+    return words.hours(value) if line.resource == QuotaResource.GPU_MS else words.amount(value, line.resource)
 
 
 def remarks(one: TenantQuota) -> list[str]:

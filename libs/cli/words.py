@@ -62,6 +62,11 @@ def figures(reason: Reason) -> str:
     return ", ".join(f"{name} {amount(value, reason.resource)}" for name, value in parts if value is not None)
 
 
+def hours(milliseconds: int) -> str:
+    """`4999.87 h`, `3 h`: to the hundredth."""
+    return f"{milliseconds / HOUR_MS:.2f}".rstrip("0").rstrip(".") + " h"
+
+
 def percent(milli: int | None) -> str:
     """`37.5 %`; nothing where it is not known."""
     return "" if milli is None else f"{milli / 10:g} %"
@@ -75,7 +80,12 @@ def cards(number: int, share_milli: int | None = None, share_memory_bytes: int |
 
 
 def asked(members: int, each: Resources) -> str:
-    """`2 x 1 card of H200`: what a job asks of cards."""
+    """`2 x 1 card of H200, 500 cpu milli, 4.0 GiB`: what a job asks of nodes."""
     models = [each.accelerator] if each.accelerator else each.accelerators or []
     kind = f" of {' or '.join(models)}" if models else ""
-    return f"{members} x {cards(each.cards, each.share_milli, each.share_memory_bytes)}{kind}"
+    host = [("cpu_milli", each.cpu_milli), ("memory_bytes", each.memory_bytes + each.huge_pages_bytes)]
+    beside = [amount(value, name) for name, value in host if value]
+    taken = (
+        [f"{cards(each.cards, each.share_milli, each.share_memory_bytes)}{kind}"] if each.cards or not beside else []
+    )
+    return f"{members} x {', '.join([*taken, *beside])}"

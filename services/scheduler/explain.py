@@ -46,6 +46,14 @@ _BY_RESOURCE = {
     "card_memory_bytes": Constraint.CARDS,
     "card_millionths": Constraint.LIMIT,
 }
+# What somebody must do first, and nobody knows when.
+_GATES: dict[str, str] = {
+    ReasonCode.ON_HOLD: "not known: when it is released",
+    ReasonCode.WAITING_FOR_DATASET: "not known: when its dataset is staged",
+    ReasonCode.TENANT_SUSPENDED: "not known: when its tenant may run again",
+    ReasonCode.UNKNOWN_WINDOW: "not known: its window is defined nowhere",
+    ReasonCode.UNKNOWN_TENANT: "not known: its tenant has no file",
+}
 # What running jobs hold is what these wait for.
 HELD_BY_OTHERS = frozenset(
     {
@@ -142,9 +150,11 @@ def foretold(desk: Desk, board: Board | None, job: JobRow, stay: Stay | None, no
         window = desk.policies.rules.windows.get(job.window)
         opens = None if window is None else window.turns(now)
         return Forecast(starts_at=opens, basis=f"window {job.window} opens; what is free then is not known")
+    reason = job.reason if stay is None else stay.reason
+    gate = _GATES.get(reason.code, "") if reason is not None else ""
     if stay is None:
-        return Forecast()
-    return Forecast(starts_at=moment(stay.starts_us), basis=stay.basis)
+        return Forecast(basis=gate)
+    return Forecast(starts_at=moment(stay.starts_us), basis=stay.basis or gate)
 
 
 def _frees(desk: Desk, job: JobRow, reason: Reason, stay: Stay | None) -> str:
@@ -167,4 +177,13 @@ def _leaving(desk: Desk, job: JobRow, reason: Reason, stay: Stay | None, key: st
         cohort = None if stay is None else stay.cohort
         tenants = [job.tenant] if cohort is None else below(rules, desk.book.tenants, cohort)
         bound = Bound(tuple(tenants), cards=reason.resource != "jobs")
-    return leaving(snapshot.attempts, fleet, job.demand, key, micros(now), rules.policy.grace_s, bound)
+    return leaving(
+        snapshot.attempts,
+        fleet,
+        job.demand,
+        reason.resource or "",
+        bound,
+        key=key,
+        now_us=micros(now),
+        grace_s=rules.policy.grace_s,
+    )

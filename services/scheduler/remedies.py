@@ -13,6 +13,12 @@ from services.scheduler.memory.rows import JobRow, NodeRow
 
 NAMED = 4
 
+_ENDS_OF_JOBS = {
+    str(ReasonCode.WAITING_FOR_NODES): "an end of a job on nodes that could hold it",
+    str(ReasonCode.WAITING_FOR_CARDS): "an end of a job that holds such cards",
+    str(ReasonCode.FRAGMENTED): "an end of a job on a node that could then hold a member",
+    str(ReasonCode.TOPOLOGY): "ends of jobs near to each other (or `topology` without `required`)",
+}
 _ENDS = {
     NodePhase.DRAINING: "is drained: `farside node uncordon {node}` ends it",
     NodePhase.RETIRED: "is retired: `farside node uncordon {node}` takes it back",
@@ -38,16 +44,22 @@ def hopeless(reason: Reason) -> bool:
 def frees(reason: Reason, stay: Stay | None, job: JobRow, nodes: Iterable[NodeRow], cohort: tuple[str, ...]) -> str:
     """What would let the job start; empty where the code of the reason says all. `cohort`: its tenants."""
     match reason.code:
+        case ReasonCode.WAITING_FOR_NODES if hopeless(reason) and stay is not None and stay.returns:
+            return _back(job, nodes)
         case ReasonCode.WAITING_FOR_NODES if hopeless(reason):
-            if stay is not None and stay.returns:
-                return f"a return of nodes that are not ready: {states(node for node in nodes if suits(node, job))}"
-            return f"no end of a job: {_smaller(reason)}"
-        case ReasonCode.WAITING_FOR_NODES:
-            return "an end of a job on nodes that could hold it"
+            return f"no end of a job would do: it takes {_smaller(reason)}"
+        case code if code in _ENDS_OF_JOBS:
+            back = _back(job, nodes)
+            return f"{_ENDS_OF_JOBS[code]}, or {back}" if back else _ENDS_OF_JOBS[code]
         case ReasonCode.WAITING_FOR_QUOTA:
             return _quota(reason, None if stay is None else stay.cohort, job, cohort)
         case _:
             return ""
+
+
+def _back(job: JobRow, nodes: Iterable[NodeRow]) -> str:
+    told = states(node for node in nodes if suits(node, job))
+    return f"a return of nodes that are not ready: {told}" if told else ""
 
 
 def _smaller(reason: Reason) -> str:

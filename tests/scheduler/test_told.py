@@ -40,7 +40,10 @@ async def test_a_gang_that_no_node_could_hold_is_told_so_before_and_after_it_is_
     assert said.reason is not None
     assert (said.reason.code, said.reason.resource) == (ReasonCode.WAITING_FOR_NODES, "members_per_node")
     assert (said.reason.asked, said.reason.allowed) == (3, 2)
-    assert said.frees == "no end of a job: fewer members, `topology` without `required`, or a larger node"
+    assert (
+        said.frees
+        == "no end of a job would do: it takes fewer members, `topology` without `required`, or a larger node"
+    )
     assert said.leaving == []
     assert said.forecast is not None
     assert (said.forecast.starts_at, said.forecast.basis) == (None, "not known: no end of a job would make room enough")
@@ -114,3 +117,31 @@ async def test_the_queue_tells_what_part_of_a_card_is_asked_and_what_the_tenant_
     asked = {job.name: (job.cards, job.share_milli, job.share_memory_bytes) for job in page.jobs}
     assert asked == {"half": (1, 500, None), "bytes": (1, None, 2**30)}
     assert {(job.tenant_share_milli or 0) > 0 for job in page.jobs} == {True}
+
+
+async def test_those_on_nodes_that_take_nothing_are_not_offered_as_who_holds_what_is_short(stage: Stage) -> None:
+    await stage.ready("central-1", "central-2")
+    first, _ = await stage.running("central-1")
+    await stage.running("central-2")
+    await stage.node("central-2").is_("graded", cordoned=True)
+    words = "or a return of nodes that are not ready: central-2 is cordoned: `farside node uncordon central-2` ends it"
+    why = await explained(stage, spec(name="next", **ONE), ReasonCode.WAITING_FOR_CARDS, words)
+    assert [one.job_id for one in why.leaving] == [first.job_id]
+
+
+async def test_who_holds_processors_is_told_where_those_are_short(stage: Stage) -> None:
+    await stage.ready("remote-1")
+    host: dict[str, Any] = {"kind": "batch", "resources": {"cpu_milli": 5000}}
+    busy, _ = await stage.running("remote-1", **host)
+    await stage.running("remote-1", kind="batch", **ONE)
+    why = await explained(stage, spec(name="next", **host), ReasonCode.WAITING_FOR_NODES, "an end of a job on nodes")
+    assert (why.constraint, why.short) == (Constraint.HOST, 2000)
+    assert [one.job_id for one in why.leaving] == [busy.job_id]
+
+
+async def test_what_somebody_must_do_first_is_what_no_start_rests_on(stage: Stage) -> None:
+    await stage.ready("central-1")
+    job = spec(name="reads", dataset={"name": "digits", "version": "v9"})
+    why = await explained(stage, job, ReasonCode.WAITING_FOR_DATASET, "")
+    assert why.forecast is not None
+    assert (why.forecast.starts_at, why.forecast.basis) == (None, "not known: when its dataset is staged")

@@ -35,15 +35,20 @@ class _Bound:
 
 
 def reached(fleet: Fleet, layout: Layout, demand: Demand, some: Rows) -> tuple[int, Lack | None]:
-    """How many members find a place near enough to each other when nothing runs, and what keeps the others out."""
+    """How many members find a place near enough to each other when nothing runs, and what keeps the others out.
+
+    Where they must be near, what no member would find is told first, and then what one area holds.
+    """
+    near_by = demand.level_required and demand.level is not None
+    least = 1 if near_by else demand.members
     held = np.minimum(some.total, demand.members)
-    if int(held.sum()) < demand.members:
-        return int(held.sum()), _lack(_of_cards(demand, some), demand.members, int(held.sum()))
+    if int(held.sum()) < least:
+        return int(held.sum()), _lack(_of_cards(demand, some), least, int(held.sum()))
     for bound in _bounds(fleet, demand, some):
         more = np.minimum(held, bound.has // bound.each)
-        if int(more.sum()) < demand.members:
+        if int(more.sum()) < least:
             there = _Bound(bound.resource, bound.each, bound.has[held > 0])
-            return int(more.sum()), _lack(there, demand.members, int(more.sum()))
+            return int(more.sum()), _lack(there, least, int(more.sum()))
         held = more
     good = usable(fleet, layout)
     near = nearest(fleet, layout, demand, some.rows, held, _slots(demand, some, good))
@@ -74,7 +79,7 @@ def _lack(bound: _Bound, members: int, held: int) -> Lack:
     """In the resource where that is short in all, else in members."""
     near = "limit" if bound.resource in {"card_millionths", "link_mbps"} else None
     if members == 1:
-        return Lack(bound.resource, -(-bound.each // bound.unit), int(bound.has.max(initial=0)), near)
+        return Lack(bound.resource, -(-bound.each // bound.unit), int(bound.has.max(initial=0)), near, each=True)
     asked, total = -(-members * bound.each // bound.unit), bounded_sum(bound.has)
     if asked > total:
         return Lack(bound.resource, asked, total, near)

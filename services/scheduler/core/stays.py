@@ -173,6 +173,11 @@ def _asked(demand: Demand) -> str:
     return _each(demand) if demand.members == 1 else f"{demand.members} members with {_each(demand)} each"
 
 
+def _times(demand: Demand) -> str:
+    """`3 x `; nothing for one member."""
+    return "" if demand.members == 1 else f"{demand.members} x "
+
+
 def _part(demand: Demand) -> str:
     return size(demand.share_memory_bytes) if demand.share_memory_bytes else cards(demand.share)
 
@@ -183,7 +188,7 @@ def _part(demand: Demand) -> str:
 def _never(demand: Demand, supply: Supply, lack: Lack) -> Reason:
     """The ready nodes would not hold it even if nothing ran there; those that are not ready might."""
     out = supply.nodes_known - supply.nodes_ready
-    text = f"asks {_asked(demand)}{_within(demand)}: {_could(demand, supply, lack)}"
+    text = f"asks {_asked(demand)}{_within(demand)}: {_could(supply, lack)}"
     if out and supply.known >= demand.members:
         text += f"; with the {out} not ready they would"
     elif out:
@@ -199,7 +204,7 @@ def _within(demand: Demand) -> str:
 _AREAS = {Level.LINK: "card link", Level.NODE: "node", Level.RACK: "rack", Level.ZONE: "zone"}
 
 
-def _could(demand: Demand, supply: Supply, lack: Lack) -> str:
+def _could(supply: Supply, lack: Lack) -> str:
     """What there is, even when empty."""
     nodes = f"the {supply.nodes_ready} ready {supply.tier} node{'' if supply.nodes_ready == 1 else 's'}"
     have, amount = "has" if supply.nodes_ready == 1 else "have", amount_of(lack.resource, lack.allowed)
@@ -211,14 +216,14 @@ def _could(demand: Demand, supply: Supply, lack: Lack) -> str:
         case "cards_per_link", _:
             said = f"the largest card link of {nodes} joins {lack.allowed}"
         case _, "limit":
-            where = "on one node" if demand.members == 1 else "in all"
+            where = "on one node" if lack.each else "in all"
             said = f"the assessed limits of {nodes} allow {amount} {where} even when empty"
         case _, str(area):
             said = f"the largest {_AREAS[Level(area)]} of {nodes} holds {members_of(lack.allowed)} even when empty"
         case "members", None:
             said = f"{nodes} could hold {members_of(lack.allowed)} even when empty"
         case _:
-            where = "on one node at most" if demand.members == 1 else "in all"
+            where = "on one node at most" if lack.each else "in all"
             said = f"{nodes} {have} {amount} {where}, even when empty"
     return said
 
@@ -238,7 +243,7 @@ def _card_bound(demand: Demand, supply: Supply, where: str) -> Reason:
     if free >= asked:
         code = ReasonCode.FRAGMENTED
         text = (
-            f"asks {demand.members} x {demand.cards} {_kind(demand, demand.cards)}: {free} are free on {where}, "
+            f"asks {_times(demand)}{demand.cards} {_kind(demand, demand.cards)}: {free} are free on {where}, "
             f"but scattered: only {members_of(supply.slots_free_by_cards)} would fit"
         )
     return reason(code, text, "cards", used=total - free, asked=asked, allowed=total)
@@ -248,7 +253,10 @@ def _share_bound(demand: Demand, supply: Supply, where: str) -> Reason:
     """Parts of cards, in millionths of one card."""
     asked, free, total = demand.members * supply.share, supply.share_free, supply.cards_total * CARD
     code = ReasonCode.FRAGMENTED if free >= asked else ReasonCode.WAITING_FOR_CARDS
-    text = f"asks {demand.members} x {cards(supply.share)} of one {_kind(demand, 1)}: {cards(free)} are free on {where}"
+    text = (
+        f"asks {_times(demand)}{cards(supply.share)} of one {_kind(demand, 1)}: {cards(free)} of {cards(total)} are "
+        f"free on {where}"
+    )
     if free >= asked:
         text += f", but scattered: only {members_of(supply.slots_free_by_cards)} would fit on one card each"
     return reason(code, text, "card_millionths", used=total - free, asked=asked, allowed=total)
@@ -298,7 +306,7 @@ def _limit_bound(demand: Demand, supply: Supply, where: str) -> Reason | None:
         )
         return reason(ReasonCode.WAITING_FOR_NODES, text, name, used=max(0, total - free), asked=asked, allowed=total)
     text = (
-        f"asks {demand.members} x {amount_of(name, each)}: the assessed limits of {where} leave it, but not on one "
+        f"asks {_times(demand)}{amount_of(name, each)}: the assessed limits of {where} leave it, but not on one "
         "node beside what else it needs"
     )
     return reason(ReasonCode.FRAGMENTED, text, name, asked=asked)
@@ -312,8 +320,7 @@ def _host_bound(demand: Demand, supply: Supply, where: str) -> Reason:
     if demand.cpu_milli and (cpu_short > 0 or memory_short <= 0):
         asked, total, free, name = cpu, supply.cpu_milli_total, supply.cpu_milli_free, "cpu_milli"
     text = (
-        f"asks {demand.members} x {amount_of(name, asked // demand.members)}: {_of(name, free, total)} are free on "
-        f"{where}"
+        f"asks {_times(demand)}{amount_of(name, asked // demand.members)}: {_of(name, free, total)} are free on {where}"
     )
     if free >= asked:
         text += ", but not on one node beside what else it needs"

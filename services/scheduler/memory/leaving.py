@@ -13,6 +13,7 @@ from services.scheduler.memory.attempts import Attempts
 from services.scheduler.memory.rows import JobRow, moment
 
 US_PER_S = 1_000_000
+HOST = frozenset({"cpu_milli", "memory_bytes", "link_mbps"})
 
 
 @dataclass(frozen=True)
@@ -24,14 +25,22 @@ class Bound:
 
 
 def leaving(
-    attempts: Attempts, fleet: Fleet, demand: Demand, key: str, now_us: int, grace_s: int, bound: Bound | None
+    attempts: Attempts,
+    fleet: Fleet,
+    demand: Demand,
+    resource: str,
+    bound: Bound | None,
+    *,
+    key: str,
+    now_us: int,
+    grace_s: int,
 ) -> list[Leaving]:
-    """The first to leave of those who hold cards or nodes that would do; `bound`: of those who count against it.
+    """The first to leave of those who hold the `resource` on what would do; `bound`: of those who count against it.
 
     Jobs are named to their own tenant `key`, to `_` all of them.
     """
     running = attempts.running(0)
-    concerned = _concerned(fleet, running, demand) if bound is None else _counted(attempts, running, bound)
+    concerned = _concerned(fleet, running, demand, resource) if bound is None else _counted(attempts, running, bound)
     leaves = np.where(running.stopping, now_us + grace_s * US_PER_S, running.ends_us)
     chosen = np.flatnonzero(concerned)
     chosen = chosen[np.argsort(leaves[chosen], kind="stable")][:MAX_LEAVING]
@@ -50,12 +59,15 @@ def _counted(attempts: Attempts, running: Running, bound: Bound) -> Bools:
     return mine
 
 
-def _concerned(fleet: Fleet, running: Running, demand: Demand) -> Bools:
-    """Attempts with a member on a card, or without cards a node, of the kind that is asked."""
-    in_tier = np.isin(fleet.tier, [TIERS.index(tier) for tier in demand.tiers])
+def _concerned(fleet: Fleet, running: Running, demand: Demand, resource: str) -> Bools:
+    """Attempts with a member on a card, or without cards a node, of the kind that is asked and ready."""
+    in_tier = fleet.ready & np.isin(fleet.tier, [TIERS.index(tier) for tier in demand.tiers])
     found = np.zeros(len(running.job_ids), dtype=np.bool_)
-    if not demand.cards:
+    if resource in HOST or not demand.cards:
         found[running.member_attempt[in_tier[running.member_node]]] = True
+        if resource in HOST:
+            takes = np.array([getattr(shape, resource) > 0 for shape in running.shapes], dtype=np.bool_)
+            found &= takes[running.shape]
         return found
     least = max(demand.card_memory_bytes, demand.share_memory_bytes)
     suits: Bools = in_tier[fleet.card_node] & (fleet.card_memory_bytes >= least)

@@ -147,13 +147,14 @@ def test_a_row_of_the_queue() -> None:
     assert (shown["PRIORITY"], shown["SHARE"]) == ("normal", "37.5 %")
     part = page.jobs[0].model_copy(update={"cards": 1, "share_milli": 250})
     assert dict(zip(queue.HEADERS, queue.row(part, NOW), strict=True))["ASKS"] == "1 x 0.25 cards"
+    assert page.jobs[0].job_id.startswith(shown["JOB"])
     assert (shown["REASON"], shown["EXPECTED"]) == ("waiting_for_cards", "in 59m")
 
 
 def test_rows_of_a_quota() -> None:
     tenant = QuotaPage.model_validate(example("quota", "good-acme")["reply"]).tenants[0]
     rows = [dict(zip(quota.HEADERS, quota.row(tenant, line), strict=True)) for line in tenant.lines]
-    assert (rows[0]["USED"], rows[0]["COMMITTED"], rows[0]["LEFT"]) == ("1 GPU-hours", "2 GPU-hours", "47 GPU-hours")
+    assert (rows[0]["USED"], rows[0]["COMMITTED"], rows[0]["LEFT"]) == ("1 h", "2 h", "47 h")
     assert (rows[1]["LEFT"], rows[1]["GUARANTEED"], rows[1]["BORROWED"]) == ("7 cards", "8 cards", "1 card")
     assert [row["RESOURCE"] for row in rows] == ["GPU-hours a month", "cards at a time", "jobs at a time"]
     assert (rows[2]["USED"], rows[2]["LIMIT"], rows[2]["GUARANTEED"]) == ("2 jobs", "20 jobs", "")
@@ -204,6 +205,8 @@ def test_amounts_of_cards() -> None:
         ({"cards": 1, "share_milli": 500}, "0.5 cards"),
         ({"cards": 1, "share_memory_bytes": 10 * 2**30}, "10.0 GiB of a card"),
         ({}, "0 cards"),
+        ({"cpu_milli": 500, "memory_bytes": 2**30, "huge_pages_bytes": 2**30}, "500 cpu milli, 2.0 GiB"),
+        ({"cards": 1, "cpu_milli": 500}, "1 card, 500 cpu milli"),
     ],
 )
 def test_what_a_member_asks_for(asked: dict[str, object], said: str) -> None:

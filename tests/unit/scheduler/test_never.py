@@ -36,6 +36,7 @@ def near(level: Level, members: int, cards: int = 4, **others: Any) -> Job:
         (near(Level.NODE, 5, 1), "members_per_node", (5, 4)),
         (near(Level.LINK, 2), "members_per_link", (2, 1)),
         (near(Level.RACK, 4, 1, cpu_milli=40_000), "members_per_rack", (4, 2)),
+        (near(Level.RACK, 17, 1), "members_per_rack", (17, 8)),
     ],
 )
 def test_a_gang_larger_than_any_area_is_told_so_even_when_nothing_runs(
@@ -90,6 +91,7 @@ def test_one_member_whose_cards_share_no_link() -> None:
         (job("j", 3, members=9), "cards", (27, 8), "have 8 cards in all, even when empty"),
         (job("j", members=17, share=CARD // 2), "cards", (9, 8), "have 8 cards in all, even when empty"),
         (job("j", members=9, share=600_000), "members", (9, 8), "could hold 8 members even when empty"),
+        (near(Level.RACK, 3, 5), "cards", (5, 4), "have 4 cards on one node at most, even when empty"),
         (job("j", 1, members=3, cpu_milli=50_000), "cpu_milli", (150_000, 128_000), "have 128000 cpu_milli in all"),
         (job("j", 1, members=4, cpu_milli=30_000, memory_bytes=2**39), "memory_bytes", (2**41, 2**40), "1 TiB of"),
     ],

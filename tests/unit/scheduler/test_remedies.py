@@ -36,11 +36,15 @@ def freed(resource: str, asked: int, allowed: int, *, returns: bool = False, nod
     ],
 )
 def test_where_no_end_of_a_job_helps_none_is_offered(resource: str, allowed: int, words: str) -> None:
-    assert freed(resource, 2, allowed) == f"no end of a job: {words}"
+    assert freed(resource, 2, allowed) == f"no end of a job would do: it takes {words}"
 
 
-def test_where_an_end_helps_it_is_offered() -> None:
+def test_where_an_end_helps_it_is_offered_beside_nodes_that_would_do() -> None:
     assert freed("cpu_milli", 2, 2) == "an end of a job on nodes that could hold it"
+    assert freed("cpu_milli", 2, 2, nodes=(replace(NODE, phase=NodePhase.DRAINING),)) == (
+        "an end of a job on nodes that could hold it, or a return of nodes that are not ready: "
+        "c-1 is drained: `farside node uncordon c-1` ends it"
+    )
 
 
 @pytest.mark.parametrize("phase", [*NodePhase])

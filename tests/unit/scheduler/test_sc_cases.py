@@ -173,7 +173,7 @@ def test_sc15_other_cards_pass_and_a_blocked_gang_does_not_starve() -> None:
             job("j", cpu_milli=65_000),
             "asks 1 card, 65000 cpu_milli: the 1 ready central node has 64000 cpu_milli on one node at most, even when",
         ),
-        (job("j", cpu_milli=60_000), "asks 1 x 60000 cpu_milli: 54000 of 64000 are free on central nodes"),
+        (job("j", cpu_milli=60_000), "asks 60000 cpu_milli: 54000 of 64000 are free on central nodes"),
     ],
 )
 def test_sc16_the_reason_names_resource_amount_and_constraint(asked: Job, words: str) -> None:

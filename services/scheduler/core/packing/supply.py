@@ -9,13 +9,14 @@ from contracts.base import Tier
 class Lack:
     """What would be too little even if nothing ran: `asked` > `allowed`. `near`: of what one node, or one area, holds.
 
-    `resource` is `members` where nothing is short in all; amounts are those of one member where only one is asked.
+    `resource` is `members` where nothing is short in all; `each`: no node has enough for one member.
     """
 
     resource: str
     asked: int
     allowed: int
     near: str | None = None
+    each: bool = False
 
 
 @dataclass(frozen=True)
