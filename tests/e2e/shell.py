@@ -73,10 +73,11 @@ def job_file(name: str, **fields: object) -> str:
 
 
 @contextmanager
-def running_stack(folder: Path) -> Generator[Shell]:
-    """A local stack that notices lost nodes soon, and its shell."""
+def running_stack(folder: Path, *parts: str) -> Generator[Shell]:
+    """A local stack (of these parts only, if any are named) that notices lost nodes soon, and its shell."""
     shell = Shell(folder)
     settings = [word for pair in SHORT_LEASE for word in ("--set", pair)]
+    settings += [word for part in parts for word in ("--only", part)]
     up = shell.process("up", "--detach", *settings)
     assert up.status == 0, up.err
     yield shell
