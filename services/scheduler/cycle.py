@@ -2,7 +2,7 @@
 
 Apart from ingest: handlers only write rows. What was planned is checked again against the versions of its job and nodes
 and against what is allocated; what has become stale is dropped alone, and the next cycle sees why. One plan's commits
-hold up the next for MAX_PLACED placements at most: the others are planned again, with whoever has come meanwhile.
+hold up the next for MAX_COMMITTED placements and preemptions: the others are planned again, with whoever has come.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from services.scheduler.memory.rows import JobRow
 from services.scheduler.tenants import TenantFileError, check
 
 MAX_DUE = 1000
-MAX_PLACED = 1024
+MAX_COMMITTED = 1024
 PLANNED_PER_TRANSACTION = 32
 STAYS_PER_TRANSACTION = 64
 MAX_TOLD = 1024
@@ -101,24 +101,25 @@ class Cycle:
     async def _place(self) -> None:
         desk, now = self._desk, self._desk.clock.now()
         plan = await desk.plan()
-        self._again = len(plan.placements) > MAX_PLACED
+        self._again = False
         self._next_turn = desk.snapshot.next_turn(desk.policies.rules, now)
         if plan.stays or plan.preemptions:
             soon = now + timedelta(seconds=REPLAN_S)
             self._next_turn = min(self._next_turn or soon, soon)
-        await self._some_at_once(self._place_some, plan.placements[:MAX_PLACED])
+        await self._some_at_once(self._place_some, plan.placements)
         await self._some_at_once(self._stop_some, plan.preemptions)
         self._untold = self._news(plan.stays)
 
     async def _some_at_once(self, commit: Callable[[Sequence[T]], Awaitable[None]], planned: Sequence[T]) -> None:
-        """Commit what was planned in groups, some at once: while one waits for the database, the next is made."""
+        """Commit the first of what was planned in groups, some at once: one is made while others wait for the disk."""
         slots = asyncio.Semaphore(COMMITS_AT_ONCE)
 
         async def one(group: Sequence[T]) -> None:
             async with slots:
                 await commit(group)
 
-        groups = _groups(planned, PLANNED_PER_TRANSACTION)
+        self._again = self._again or len(planned) > MAX_COMMITTED
+        groups = _groups(planned[:MAX_COMMITTED], PLANNED_PER_TRANSACTION)
         for ended in await asyncio.gather(*map(one, groups), return_exceptions=True):
             if isinstance(ended, BaseException):
                 raise ended

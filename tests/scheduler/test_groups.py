@@ -165,7 +165,7 @@ async def test_a_job_of_a_higher_class_waits_for_some_commits_only(
     ledger: PgLedger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A plan of ten is carried out four at a time; who comes meanwhile is planned with the rest, by its class."""
-    monkeypatch.setattr("services.scheduler.cycle.MAX_PLACED", 4)
+    monkeypatch.setattr("services.scheduler.cycle.MAX_COMMITTED", 4)
     write_tenants(tmp_path / "t")
     await know(ledger, "n", 1, cards=11)
     jobs = await submit_some(ledger, 10)
