@@ -14,6 +14,7 @@ from deploy.local import background, control, fleet
 from deploy.local.config import DIR_VARIABLE, read_stack_file, stack_dir
 from deploy.local.errors import StackError
 from deploy.local.ports import PORTS
+from libs.cli import output
 from libs.cli.errors import CliError, FileError, UnreachableError
 from libs.cli.manual import Manual
 from libs.kit import logs
@@ -133,7 +134,7 @@ def status(directory: Path | None, *, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps({"directory": str(where), **reply, "parts": rows}))
     else:
-        click.echo(_table(rows))
+        output.table(COLUMNS, [_cells(row) for row in rows], empty="no part")
 
 
 def _foreground(
@@ -191,12 +192,6 @@ def _arguments(
     pairs = [("--only", only), ("--port", ports), ("--set", variables)]
     repeated = [word for option, values in pairs for value in values for word in (option, value)]
     return ["--dir", str(where), "--tenants", str(tenants.resolve()), *repeated]
-
-
-def _table(rows: list[dict[str, Any]]) -> str:
-    lines = [COLUMNS, *(_cells(row) for row in rows)]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(COLUMNS))]
-    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in lines)
 
 
 def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:

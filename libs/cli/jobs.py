@@ -1,5 +1,6 @@
 """`farside job`: the group, and the commands that read one or many jobs or ask for a change of their state."""
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from libs.cli.follow import Change, ask_for, ended
 from libs.cli.logs import logs
 from libs.cli.manual import ManualGroup
 from libs.cli.orders import hold, release, reprioritize
+from libs.cli.queue import short_id
 from libs.cli.session import Session, connected, pages, run
 from libs.cli.submit import submit
 from libs.cli.watch import watch
@@ -48,6 +50,9 @@ job.add_command(reprioritize)
 def list_(state: str | None, limit: int, tenant: str, stack: Path | None, *, as_json: bool) -> None:
     """List jobs, newest first.
 
+    JOB is the beginning of its id, by which all commands know it. Of several NODES the first is shown, and how many
+    more there are.
+
     Examples:
       farside job list
       farside job list --state waiting --tenant acme
@@ -82,17 +87,23 @@ async def _jobs(session: Session, phase: JobPhase | None, limit: int, tenant: st
     return found
 
 
+def first_of(nodes: Sequence[str]) -> str:
+    """`central-1 +3`: the first of several nodes, and how many more there are."""
+    apart = list(dict.fromkeys(nodes))
+    return f"{apart[0]} +{len(apart) - 1}" if len(apart) > 1 else "".join(apart)
+
+
 def _row(state: JobState, now: datetime) -> tuple[str, ...]:
     attempt = state.attempt
     step = attempt.progress_step if attempt is not None else None
     return (
-        state.job_id,
+        short_id(state.job_id),
         state.spec.name,
         state.tenant,
         state.spec.kind,
         state_words(state),
         str(attempt.number) if attempt is not None else "",
-        ",".join(member.node for member in attempt.members) if attempt is not None else "",
+        first_of([member.node for member in attempt.members]) if attempt is not None else "",
         str(step) if step is not None else "",
         words.age(state.submitted_at, now),
         state.reason.code if state.reason is not None else "",

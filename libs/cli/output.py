@@ -17,7 +17,7 @@ NOTHING = "-"
 WIDTH = 120
 INDENT = "    "
 ROOM = 24
-"""The least width in which the last column of a table is wrapped beside the others; it is given a third of its own too."""
+"""The least width, beside a third of its own, in which the last column of a table is wrapped beside the others."""
 
 
 def as_json(value: BaseModel | Mapping[str, Any]) -> None:

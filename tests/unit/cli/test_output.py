@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from contracts.base import Tier
 from contracts.fleet import Assessment, Declared, DeclaredNode, NodeGrade
 from contracts.nodes import Card, CardSource, LiveAttempt, MonthlyCost, NodeFacts, NodePhase, NodeState
-from libs.cli import capacity, nodes, output
+from libs.cli import capacity, jobs, nodes, output
 from libs.cli.output import INDENT, WIDTH, laid_out
 from libs.kit.ids import new_id
 from services.inventory.core.capacity import assess, with_releases
@@ -117,6 +117,13 @@ def test_tables_of_a_real_fleet_can_be_read(
     shown = list(laid_out([headers, *rows]))
     assert max(map(len, shown)) <= WIDTH
     assert len(shown) <= (len(rows) + 1) * lines_a_row
+
+
+@pytest.mark.parametrize(
+    ("names", "shown"), [([], ""), (["a"], "a"), (["a", "a"], "a"), (["a", "b", "a", "c"], "a +2")]
+)
+def test_of_many_nodes_the_first_is_shown(names: list[str], shown: str) -> None:
+    assert jobs.first_of(names) == shown
 
 
 def test_a_long_last_column_is_wrapped_beside_the_others() -> None:
