@@ -2,11 +2,11 @@
 
 Apart from ingest: handlers only write rows. What was planned is checked again against the versions of its job and nodes
 and against what is allocated; what has become stale is dropped alone, and the next cycle sees why. One plan's commits
-hold up the next for MAX_COMMITTED placements and preemptions: the others are planned again, with whoever has come.
+hold up the next for a bounded number of transactions: the rest is planned again, with whoever has come meanwhile.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TypeVar
 
@@ -23,9 +23,8 @@ from services.scheduler.memory.rows import JobRow
 from services.scheduler.tenants import TenantFileError, check
 
 MAX_DUE = 1000
-MAX_COMMITTED = 1024
-PLANNED_PER_TRANSACTION = 32
-STAYS_PER_TRANSACTION = 64
+MEMBERS_PER_TRANSACTION = 32
+TRANSACTIONS_PER_PLAN = 32
 MAX_TOLD = 1024
 MAX_FIGURES = 256
 COMMITS_AT_ONCE = 2
@@ -106,21 +105,21 @@ class Cycle:
         if plan.stays or plan.preemptions:
             soon = now + timedelta(seconds=REPLAN_S)
             self._next_turn = min(self._next_turn or soon, soon)
-        await self._some_at_once(self._place_some, plan.placements)
-        await self._some_at_once(self._stop_some, plan.preemptions)
+        await self._some_at_once(self._place_some, _groups(plan.placements, lambda one: len(one.seats)))
+        await self._some_at_once(self._stop_some, _groups(plan.preemptions))
         self._untold = self._news(plan.stays)
 
-    async def _some_at_once(self, commit: Callable[[Sequence[T]], Awaitable[None]], planned: Sequence[T]) -> None:
-        """Commit the first of what was planned in groups, some at once: one is made while others wait for the disk."""
+    async def _some_at_once(self, commit: Callable[[list[T]], Awaitable[None]], planned: Iterable[list[T]]) -> None:
+        """Commit the first groups of what was planned, some at once: one is made while others wait for the disk."""
         slots = asyncio.Semaphore(COMMITS_AT_ONCE)
 
-        async def one(group: Sequence[T]) -> None:
+        async def one(group: list[T]) -> None:
             async with slots:
                 await commit(group)
 
-        self._again = self._again or len(planned) > MAX_COMMITTED
-        groups = _groups(planned[:MAX_COMMITTED], PLANNED_PER_TRANSACTION)
-        for ended in await asyncio.gather(*map(one, groups), return_exceptions=True):
+        groups = list(planned)
+        self._again = self._again or len(groups) > TRANSACTIONS_PER_PLAN
+        for ended in await asyncio.gather(*map(one, groups[:TRANSACTIONS_PER_PLAN]), return_exceptions=True):
             if isinstance(ended, BaseException):
                 raise ended
 
@@ -132,8 +131,8 @@ class Cycle:
                 stale = await commit_placements(tx, placements, desk.clock.now(), desk.limits)
         except ConstraintError as error:
             if len(placements) > 1:
-                for alone in _groups(placements, 1):
-                    await self._place_some(alone)
+                for alone in placements:
+                    await self._place_some([alone])
                 return
             stale = {placements[0].job_id: str(error)}
         self._drop("placement.stale", stale)
@@ -166,7 +165,7 @@ class Cycle:
     async def _tell_some(self) -> None:
         """Keep some of the reasons; those of a long queue take several rounds, and no plan waits for all of them."""
         now, self._untold = self._untold[:MAX_TOLD], self._untold[MAX_TOLD:]
-        for group in _groups(now, STAYS_PER_TRANSACTION):
+        for group in _groups(now):
             async with self._desk.transaction() as tx:
                 await commit_stays(tx, group, self._desk.clock.now(), self._desk.limits)
 
@@ -179,9 +178,17 @@ class Cycle:
             await store.expire_intents(tx.conn, desk.clock.now())
 
 
-def _groups(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
-    for begin in range(0, len(items), size):
-        yield items[begin : begin + size]
+def _groups(items: Iterable[T], members: Callable[[T], int] = lambda _: 1) -> Iterator[list[T]]:
+    """What goes into one transaction each; a gang with more members than that goes alone."""
+    group, count = list[T](), 0
+    for item in items:
+        if group and count + members(item) > MEMBERS_PER_TRANSACTION:
+            yield group
+            group, count = [], 0
+        group.append(item)
+        count += members(item)
+    if group:
+        yield group
 
 
 def _number(row: JobRow | None) -> int:

@@ -20,7 +20,7 @@ from services.scheduler.commits import commit_placements
 from services.scheduler.core.arrays import Placement
 from services.scheduler.core.jobs import decide
 from services.scheduler.core.model import Cancel, Job, Seat
-from services.scheduler.cycle import PLANNED_PER_TRANSACTION, Cycle
+from services.scheduler.cycle import MEMBERS_PER_TRANSACTION, Cycle
 from services.scheduler.effects import carry_out
 from tests.scheduler.harness import PATIENCE_S, Stage, spec, write_tenants
 from tests.scheduler.ledgers import LIMITS, NOW, commit, desk, know, phase, placement, submit
@@ -29,7 +29,7 @@ from tests.waiting import until
 _HOLD_LAST = """
     SELECT FROM scheduler.jobs WHERE phase = 'waiting' ORDER BY submitted_at DESC, job_id DESC LIMIT 1 FOR UPDATE
 """
-MANY = 3 * PLANNED_PER_TRANSACTION + 4  # a fourth group begins once one of the first two has been committed
+MANY = 3 * MEMBERS_PER_TRANSACTION + 4  # a fourth group begins once one of the first two has been committed
 
 
 async def submit_some(ledger: PgLedger, count: int, **changes: Any) -> list[Job]:
@@ -115,8 +115,8 @@ async def test_members_of_a_gang_on_one_node_count_together(ledger: PgLedger) ->
 
 
 async def test_a_group_takes_no_more_statements_than_one_placement(ledger: PgLedger) -> None:
-    await know(ledger, "n", 1, cards=PLANNED_PER_TRANSACTION + 1)
-    jobs = await submit_some(ledger, PLANNED_PER_TRANSACTION + 1)
+    await know(ledger, "n", 1, cards=MEMBERS_PER_TRANSACTION + 1)
+    jobs = await submit_some(ledger, MEMBERS_PER_TRANSACTION + 1)
     planned = [placement(job, "n", cards=(card,)) for card, job in enumerate(jobs)]
     taken: list[list[str]] = []
     for group in (planned[:1], planned[1:]):
@@ -130,7 +130,7 @@ async def test_a_group_takes_no_more_statements_than_one_placement(ledger: PgLed
         taken.append(statements)
     alone, together = taken
     assert together == alone
-    assert len(together) / PLANNED_PER_TRANSACTION < 0.5
+    assert len(together) / MEMBERS_PER_TRANSACTION < 0.5
     assert set(await phases(ledger, jobs)) == {JobPhase.PLACED}
 
 
@@ -165,7 +165,8 @@ async def test_a_job_of_a_higher_class_waits_for_some_commits_only(
     ledger: PgLedger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A plan of ten is carried out four at a time; who comes meanwhile is planned with the rest, by its class."""
-    monkeypatch.setattr("services.scheduler.cycle.MAX_COMMITTED", 4)
+    for name in ("MEMBERS_PER_TRANSACTION", "TRANSACTIONS_PER_PLAN"):
+        monkeypatch.setattr(f"services.scheduler.cycle.{name}", 2)
     write_tenants(tmp_path / "t")
     await know(ledger, "n", 1, cards=11)
     jobs = await submit_some(ledger, 10)
