@@ -89,6 +89,8 @@ class _Planner:
         self._pool = pools_of(queue.shapes)
         self._stuck: dict[int, int] = {}
         self._holds: dict[int, _Hold] = {}
+        self._empty = Figures(scene.room)
+        self._nevers: dict[tuple[int, int], bool] = {}
         self._untils: dict[tuple[int, Short], Wait] = {}
         self._done: set[int] = set()
         self._placements: list[Placement] = []
@@ -164,13 +166,22 @@ class _Planner:
             return Wait(unknown_tenant(name))
         short = scene.accounts.short(tenant, self._asked[job])
         if short is not None:
-            return self._short(turn, short)
+            return Wait(None) if self._never(turn) else self._short(turn, short)
         first = self._stuck.get(self._pool[self._shape[job]]) if scene.policy.strict else None
         if first is not None:
             return Wait(
                 stays.blocked(scene.queue.job_ids[first], scene.queue.shapes[self._shape[job]], self._asked[job])
             )
         return self._behind(turn)
+
+    def _never(self, turn: Turn) -> bool:
+        """Whether the fleet could not hold it even if nothing ran: no limit is kept for it then."""
+        scene, shape = self._scene, self._shape[turn.job]
+        key = shape, scene.keeping.group(turn.tenant)
+        if key not in self._nevers:
+            supply = self._empty.supply(scene.queue.shapes[shape], key[1], scene.keeping.usable(key[1]))
+            self._nevers[key] = supply.never
+        return self._nevers[key]
 
     def _short(self, turn: Turn, short: Short) -> Wait:
         """Over a bound: own work of a lower class may leave for it; and nothing behind it may put it off."""

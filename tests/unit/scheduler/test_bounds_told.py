@@ -1,7 +1,7 @@
 """What is said when a bound of the tenant or of its cohort is in the way: whose, how much, and until when."""
 
 from contracts.base import ReasonCode
-from services.scheduler.core.arrays import CARD, NEVER, Stay
+from services.scheduler.core.arrays import CARD, NEVER, Level, Stay
 from services.scheduler.core.fairness import shares_milli
 from tests.unit.scheduler.scenes import NOW, Node, Run, S, Tenant, World, job
 
@@ -95,3 +95,20 @@ def test_shares_of_tenants_are_by_weight_and_of_what_all_had() -> None:
     assert shares_milli(world.tenancy(world.fleet()), world.policy) == {"a": 250, "b": 750, "c": 0}
     idle = world.but(tenants=[Tenant("a"), Tenant("b")])
     assert shares_milli(idle.tenancy(idle.fleet()), idle.policy) == {"a": 0, "b": 0}
+
+
+def test_no_limit_is_kept_for_what_the_fleet_could_never_hold_and_it_is_told_so() -> None:
+    runs = [firm("r", "a", (0, 1), 1000)]
+    jobs = [
+        job("never", 1, members=3, tenant="a", level=Level.NODE, level_required=True),
+        job("small", 2, tenant="a", at=1, longest_s=2000),
+    ]
+    nodes = [Node("n", H8[:2]), Node("m", H8[:2])]
+    plan = World(nodes, jobs, runs, [Tenant("a", guarantee=4)]).decided()
+    [stay] = plan.stays
+    assert (stay.job_id, stay.reason.code, stay.reason.resource) == (
+        "never",
+        ReasonCode.WAITING_FOR_NODES,
+        "members_per_node",
+    )
+    assert [placement.job_id for placement in plan.placements] == ["small"]

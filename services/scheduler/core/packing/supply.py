@@ -67,6 +67,11 @@ class Supply:
         """Larger where less is missing."""
         return self.slots_free_bounded, self.cards_free, self.nodes_known
 
+    @property
+    def never(self) -> bool:
+        """Whether the nodes that are ready would not hold the gang even if nothing ran."""
+        return self.lack is not None or not self.nodes_ready
+
     def returns(self, members: int) -> bool:
-        """Whether nodes that are not ready would hold the gang, and those that are would not even if nothing ran."""
-        return self.known >= members and (self.lack is not None or not self.nodes_ready)
+        """Whether nodes that are not ready would hold the gang, and those that are would never."""
+        return self.known >= members and self.never
