@@ -1,6 +1,7 @@
 """YAML files that hold the fields of one model: text in, the model or every mistake in it out."""
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -172,11 +173,17 @@ def _mistake(loc: Place, details: Mapping[str, Any], form: Form[M], places: Mapp
     return Mistake(schema.dotted(loc), schema.mistaken(details["input"], node), _line(loc, places))
 
 
+def _parts(name: str) -> Iterator[str | int]:
+    """`prices[0].until` as the parts of a path."""
+    for index, part in re.findall(r"\[([0-9]+)\]|([^.\[\]]+)", name):
+        yield int(index) if index else part
+
+
 def _by_rule(loc: Place, details: Mapping[str, Any], node: schema.Schema, places: Mapping[Place, _Mark]) -> Mistake:
     """What a rule written out in words says: one over several fields names the field, its value and the remedy."""
     words = str(details["msg"]).removeprefix("Value error, ")
     if "properties" not in node:
         return Mistake(schema.dotted(loc), f"is {schema.shown(details['input'])}; {words}", _line(loc, places))
     name, _, rest = words.partition(" ")
-    path = (*loc, *name.split("."))
+    path = (*loc, *_parts(name))
     return Mistake(schema.dotted(path), rest, _line(path, places))

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, WithJsonSchema
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, WithJsonSchema, model_validator
 
 from contracts.base import Label, Name, Positive, Tier
 from contracts.invoices import Currency
@@ -28,7 +28,7 @@ HOUR_WORDS = "a UTC time on a whole hour, such as 2026-01-01T00:00:00Z"
 
 
 class RateCardError(ValueError):
-    """A rate card is wrong; the message names file, entry, value and remedy."""
+    """A rate card is wrong; the message names file, line, entry, value and remedy."""
 
 
 def _price_text(value: object) -> object:
@@ -80,6 +80,13 @@ class _PriceEntry(_File):
         micro = int(whole + decimals.ljust(MICRO_DIGITS, "0"))
         return Price(self.item, self.accelerator, self.tier, micro, self.valid_from, self.valid_until)
 
+    @model_validator(mode="after")
+    def _ends_later(self) -> Self:
+        if self.valid_until is not None and self.valid_until <= self.valid_from:
+            msg = f"until is {_shown(self.valid_until)}: it must be later than `from`, {_shown(self.valid_from)}"
+            raise ValueError(msg)
+        return self
+
 
 class _CardFile(_File):
     rate_card: Name
@@ -88,6 +95,22 @@ class _CardFile(_File):
     exponent: Annotated[int, Field(ge=0, le=MICRO_DIGITS)]
     tenants: Annotated[list[Name], Field(min_length=1)] | None = None
     prices: Annotated[list[_PriceEntry], Field(min_length=1, max_length=MAX_PRICES)]
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.exponent != exponent_of(self.currency):
+            msg = f"exponent is {self.exponent}: {self.currency} has {exponent_of(self.currency)} decimals"
+            raise ValueError(msg)
+        prices = [entry.to_price() for entry in self.prices]
+        found = find_overlap(prices)
+        if found is not None:
+            first, second = found
+            msg = (
+                f"prices[{first}] ({_words(prices[first])}) and prices[{second}] ({_words(prices[second])}) overlap: "
+                "end the earlier one where the later one begins"
+            )
+            raise ValueError(msg)
+        return self
 
 
 FORM = Form(_CardFile, "rate card", "rate_card, version, currency, exponent and prices")
@@ -136,7 +159,7 @@ def _read(path: Path) -> RateCard:
         parsed = read(path, text, FORM)
     except YamlFileError as error:
         raise RateCardError(str(error)) from None
-    card = RateCard(
+    return RateCard(
         name=parsed.rate_card,
         version=parsed.version,
         currency=parsed.currency,
@@ -146,32 +169,15 @@ def _read(path: Path) -> RateCard:
         sha256=hashlib.sha256(text.encode()).hexdigest(),
         text=text,
     )
-    _check_card(path, card)
-    return card
-
-
-def _check_card(path: Path, card: RateCard) -> None:
-    """What fields of a card must be with one another."""
-    if card.exponent != exponent_of(card.currency):
-        msg = f"{path}: field exponent is {card.exponent}: {card.currency} has {exponent_of(card.currency)} decimals"
-        raise RateCardError(msg)
-    for index, price in enumerate(card.prices):
-        if price.valid_until is not None and price.valid_until <= price.valid_from:
-            msg = f"{path}: prices.{index} ({_words(price)}): `until` must be later than `from`"
-            raise RateCardError(msg)
-    found = find_overlap(card.prices)
-    if found is not None:
-        first, second = found
-        msg = (
-            f"{path}: prices.{first} ({_words(card.prices[first])}) and prices.{second} "
-            f"({_words(card.prices[second])}) overlap: end the earlier one where the later one begins"
-        )
-        raise RateCardError(msg)
 
 
 def _words(price: Price) -> str:
-    until = "for good" if price.valid_until is None else f"until {price.valid_until:%Y-%m-%dT%H:%MZ}"
-    return f"{price.item} {price.accelerator} {price.tier} from {price.valid_from:%Y-%m-%dT%H:%MZ} {until}"
+    until = "for good" if price.valid_until is None else f"until {_shown(price.valid_until)}"
+    return f"{price.item} {price.accelerator} {price.tier} from {_shown(price.valid_from)} {until}"
+
+
+def _shown(at: datetime) -> str:
+    return f"{at:%Y-%m-%dT%H:%MZ}"
 
 
 @dataclass

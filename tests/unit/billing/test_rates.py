@@ -74,12 +74,16 @@ def test_the_local_card_prices_everything() -> None:
         ("2026-07-01T00:00:00Z}", "2026-07-01T00:00:00+02:00}", "a UTC time on a whole hour"),
         ("2026-07-01T00:00:00Z}", "2026-07-01}", "a UTC time on a whole hour"),
         ("2026-07-01T00:00:00Z}", '"soon"}', "a UTC time on a whole hour"),
-        ("until: 2026-07-01T00:00:00Z}", "until: 2026-01-01T00:00:00Z}", "`until` must be later than `from`"),
+        (
+            "until: 2026-07-01T00:00:00Z}",
+            "until: 2026-01-01T00:00:00Z}",
+            "line 6: prices[0].until is 2026-01-01T00:00Z: it must be later than `from`, 2026-01-01T00:00Z",
+        ),
         (", until: null", "", "line 7: prices[1].until is missing; expected a UTC time"),
         ("version: 3", "version: 0", "line 2: version is 0; expected a whole number from 1"),
         ("version: 3", "version: 3\nversion: 4", "line 3: version is given twice; keep one"),
-        ("exponent: 2", "exponent: 0", "field exponent is 0: USD has 2 decimals"),
-        ("currency: USD", "currency: JPY", "field exponent is 2: JPY has 0 decimals"),
+        ("exponent: 2", "exponent: 0", "line 4: exponent is 0: USD has 2 decimals"),
+        ("currency: USD", "currency: JPY", "line 4: exponent is 2: JPY has 0 decimals"),
         ("currency: USD", "currency: usd", 'line 3: currency is "usd"; expected'),
         ("prices:", "valid: yes\nprices:", "line 5: valid is no field of a rate card; known are rate_card, version, "),
         ("prices:", "tenants: []\nprices:", "line 5: tenants is []; expected a list of at least 1 item"),
@@ -96,8 +100,8 @@ def test_a_wrong_file_is_named_with_field_and_value(tmp_path: Path, old: str, ne
 
 def test_an_overlap_names_both_entries_and_the_remedy(tmp_path: Path) -> None:
     text = refusal(write(tmp_path, standard=GOOD.replace("until: 2026-07-01T00:00:00Z", "until: 2026-07-01T01:00:00Z")))
-    assert "standard.yaml: prices.0 (gpu_hour * * from 2026-01-01T00:00Z until 2026-07-01T01:00Z)" in text
-    assert "and prices.1 (gpu_hour * * from 2026-07-01T00:00Z for good) overlap" in text
+    assert "standard.yaml, line 6: prices[0] (gpu_hour * * from 2026-01-01T00:00Z until 2026-07-01T01:00Z)" in text
+    assert "and prices[1] (gpu_hour * * from 2026-07-01T00:00Z for good) overlap" in text
     assert "end the earlier one where the later one begins" in text
 
 
