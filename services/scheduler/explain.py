@@ -46,6 +46,7 @@ _BY_RESOURCE = {
     "card_memory_bytes": Constraint.CARDS,
     "card_millionths": Constraint.LIMIT,
 }
+NO_END = "not known: no end of a job would make room enough"
 # What somebody must do first, and nobody knows when.
 _GATES: dict[str, str] = {
     ReasonCode.ON_HOLD: "not known: when it is released",
@@ -111,9 +112,11 @@ async def _forecast(
     """The last plan's word, else the first time at which the room would be there."""
     if _rests(job, now):
         return Forecast(starts_at=job.not_before, basis="it rests after the end of its last attempt")
-    if reason.code == ReasonCode.WAITING_FOR_NODES and remedies.hopeless(reason):
-        return Forecast(basis="not known: no end of a job would make room enough")
     forecast = foretold(desk, board, job, stay, now)
+    if reason.code == ReasonCode.WAITING_FOR_NODES and remedies.hopeless(reason):
+        back = stay is not None and stay.returns
+        basis = "not known: when nodes that are not ready return" if back else NO_END
+        return forecast if forecast.nodes else Forecast(basis=basis)
     if forecast.starts_at is not None or reason.code not in HELD_BY_OTHERS:
         return forecast
     found = await desk.earliest(job)

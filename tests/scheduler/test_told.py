@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from contracts import registry
+from contracts.attempts import ExitCause
 from contracts.base import ReasonCode
 from contracts.jobs import JobSpec
 from contracts.nodes import NodePhase
@@ -75,6 +76,8 @@ async def test_a_node_that_is_not_ready_is_named_with_its_state(
     assert why.frees.startswith("a return of nodes that are not ready: ")
     assert why.reason is not None
     assert why.reason.message.endswith("; with the 1 not ready they would")
+    assert why.forecast is not None
+    assert (why.forecast.starts_at, why.forecast.basis) == (None, "not known: when nodes that are not ready return")
 
 
 async def test_behind_a_cohorts_bound_its_tenants_jobs_are_named_and_when_they_are_over(stage: Stage) -> None:
@@ -145,3 +148,25 @@ async def test_what_somebody_must_do_first_is_what_no_start_rests_on(stage: Stag
     why = await explained(stage, job, ReasonCode.WAITING_FOR_DATASET, "")
     assert why.forecast is not None
     assert (why.forecast.starts_at, why.forecast.basis) == (None, "not known: when its dataset is staged")
+
+
+async def test_what_is_left_of_a_damaged_gangs_place_is_kept_and_the_missing_node_named(stage: Stage) -> None:
+    await stage.ready("central-1", "central-2")
+    gang = await stage.submit(spec(name="gang", members=2))
+    for name in ("central-1", "central-2"):
+        await stage.node(name).runs_it(gang.job_id)
+    await stage.told(gang, "running")
+    await stage.node("central-2").is_("lost")
+    await stage.node("central-1").exited(await stage.node("central-1").offer(gang.job_id), ExitCause.STOPPED, None)
+    said: list[ExplainReply] = []
+
+    async def kept() -> bool:
+        said[:] = [await stage.explain(gang.job_id)]
+        return said[0].waits and said[0].forecast is not None and bool(said[0].forecast.nodes)
+
+    await until(kept, PATIENCE_S, f"what is left to be kept; at last {said}")
+    forecast = said[0].forecast
+    assert forecast is not None
+    assert (forecast.starts_at, forecast.nodes) == (None, ["central-1", "central-2"])
+    assert forecast.basis.startswith("not known: nodes that are not ready; what is left of its place is kept for ")
+    assert forecast.basis.endswith(" (central-2 is lost: it is back when its agent reports)")
