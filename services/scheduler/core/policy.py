@@ -46,7 +46,8 @@ class Policy:
     - `consolidate` turns moving off; at most `max_moves` attempts move for one gang, if what they lose, with
       `restart_s` each, is less than what the gang would lose by waiting.
     - `hold_share` and `hold_s`: an attempt that has held more than this share of its kind of cards for so long has had
-      its turn and may be stopped for others of its class. `hold_share` 1 turns it off.
+      its turn and may be stopped for others of its class, and what is borrowed for so long for those of tenants that
+      have had less. `hold_share` 1 turns both off.
     - `stages_card_h`: within its class a job goes back by one stage for each of these card-hours that it has had, and
       preemptible work of a later stage that has held its cards for `turn_s` makes room for an earlier one. Empty turns
       stages off. At most `MAX_STAGES` - 1 of them.

@@ -15,7 +15,8 @@ class Rights:
     """Which attempts may be stopped for a job of `tenant` with class `rank`.
 
     - Preemptible work of a lower class, of its own tenant, or of another as far as that stays at its guarantee; and of
-      a later stage of its class, once that has had its cards for a turn.
+      a later stage of its class, once that has had its cards for a turn; and, of its class and stage, what tenants who
+      have had more hold for long.
     - If the job stays `inside` the guarantee of its tenant: any work of tenants above theirs. What is borrowed is given
       back even when it is not preemptible, whatever its class.
     - Preemptible work of its own class in other tenants that has held most of its kind of cards for long.
@@ -35,7 +36,7 @@ class Rights:
         self._class_below: Bools = running.rank // MAX_STAGES > rank // MAX_STAGES
         lower = (running.rank > rank) & running.preemptible & (self._class_below | turn_over)
         self._own = ~other & lower
-        self._lent = other & lower
+        self._lent = other & (lower | uneven(scene, work, tenant, rank))
         self._due = other & (inside & (excess > 0) & (work.cards > 0)) & (scene.policy.order is Order.FAIR)
         same = running.rank // MAX_STAGES == rank // MAX_STAGES
         self._overdue = other & same & running.preemptible & overstaying(scene, work)
@@ -67,6 +68,17 @@ class Rights:
         if self._due[attempt] and self._excess[attempt] > gone:
             return PreemptWhy.GUARANTEE
         return PreemptWhy.TURN if self._overdue[attempt] else None
+
+
+def uneven(scene: Scene, work: Work, tenant: int, rank: int) -> Bools:
+    """Preemptible work of this class and stage, or a later stage, held for `hold_s` by tenants with a larger share."""
+    running, accounts = work.running, scene.accounts
+    if scene.policy.order is not Order.FAIR or scene.policy.hold_share >= 1:
+        return np.zeros(work.count, dtype=np.bool_)
+    more = np.array([accounts.share(at) > accounts.share(tenant) for at in range(len(scene.tenants.names))])
+    long = scene.now_us - running.placed_us >= scene.policy.hold_s * 1_000_000
+    same = (running.rank // MAX_STAGES == rank // MAX_STAGES) & (running.rank >= rank)
+    return more[running.tenant] & long & same & running.preemptible
 
 
 def overstaying(scene: Scene, work: Work) -> Bools:

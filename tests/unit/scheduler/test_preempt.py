@@ -186,6 +186,22 @@ def test_a_job_that_held_most_of_its_kind_for_long_has_had_its_turn() -> None:
     assert victims(world.but(runs=[young]).decided()) == {}
 
 
+def test_what_is_borrowed_goes_after_a_while_to_tenants_that_have_had_less() -> None:
+    """A gang wider than its tenant's guarantee never takes cards back as its own: it takes turns with who borrows."""
+    runs = [full(f"r{at}", "n", (at,), tenant="a", rank=1, placed_s=-90_000) for at in range(4)]
+    tenants = (Tenant("a", guarantee=1, limit=99, uses=1), Tenant("b", guarantee=1, limit=99))
+    world = World([Node("n", H8[:4])], [job("j", 2, tenant="b")], runs, tenants)
+    assert victims(world.decided()) == {"r0": "turn", "r1": "turn"}
+    assert victims(world.but(jobs=[job("j", 4, tenant="b")]).decided()) == {}, "a keeps its guarantee"
+    young = [full(f"r{at}", "n", (at,), tenant="a", rank=1, placed_s=-80_000) for at in range(4)]
+    assert victims(world.but(runs=young).decided()) == {}
+    firm = [full(f"r{at}", "n", (at,), tenant="a", rank=1, placed_s=-90_000, preemptible=False) for at in range(4)]
+    assert victims(world.but(runs=firm).decided()) == {}
+    assert victims(world.but(policy=Policy(hold_share=1)).decided()) == {}
+    had_more = (tenants[0], Tenant("b", guarantee=1, limit=99, uses=10_000))
+    assert victims(world.but(tenants=had_more).decided()) == {}
+
+
 def test_moving_is_chosen_where_it_costs_less_than_waiting() -> None:
     runs = [full("r1", "a", (0,), ends_s=10_000, rank=1), full("r2", "b", (0,), ends_s=10_000, rank=1, saved_s=-9)]
     world = World([Node("a", H8[:2]), Node("b", H8[:2])], [job("j", 2)], runs)
