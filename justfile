@@ -63,12 +63,14 @@ compose-test *ARGS:
     @echo "compose-test: ok, and nothing is left running"
 
 # measure: `just bench bus`; progress on standard error, one JSON object on standard output
+[no-exit-message]
 bench NAME *ARGS:
-    python -m tests.bench {{ NAME }} {{ ARGS }}
+    @python -m tests.bench {{ NAME }} {{ ARGS }}
 
 # simulate: `just sim --seeds 1-200`, small worlds with many faults, or `just sim --nodes 10000 --jobs 1000000`
+[no-exit-message]
 sim *ARGS:
-    python -m tests.sim {{ ARGS }}
+    @python -m tests.sim {{ ARGS }}
 
 # write contracts/schemas, contracts/asyncapi, docs/flows.md and deploy/compose's accounts anew from the registry
 contracts:
