@@ -20,7 +20,7 @@ FREES = {
     ReasonCode.WAITING_FOR_CARDS: "an end of a job that holds such cards",
     ReasonCode.FRAGMENTED: "an end of a job on a node that could then hold a member",
     ReasonCode.TOPOLOGY: "ends of jobs near to each other, or `topology` without `required`",
-    ReasonCode.RESERVED: "the start of the job that the room is kept for",
+    ReasonCode.RESERVED: "the start of the job that it is kept for, or a `max_runtime_s` that ends before that start",
     ReasonCode.WAITING_FOR_WINDOW: "the next opening of its window",
     ReasonCode.WAITING_FOR_PREEMPTION: "the end of the grace of those that were told to leave",
     ReasonCode.BREAKER_OPEN: "nodes that come back, or `farside breaker release`",

@@ -46,6 +46,7 @@ _BY_RESOURCE = {
     "card_memory_bytes": Constraint.CARDS,
     "card_millionths": Constraint.LIMIT,
 }
+KEPT = "not known: what it could have is kept for a job that comes before it"
 NO_END = "not known: no end of a job would make room enough"
 # What somebody must do first, and nobody knows when.
 _GATES: dict[str, str] = {
@@ -117,6 +118,8 @@ async def _forecast(
         back = stay is not None and stay.returns
         basis = "not known: when nodes that are not ready return" if back else NO_END
         return forecast if forecast.nodes else Forecast(basis=basis)
+    if forecast.starts_at is None and reason.code == ReasonCode.RESERVED:
+        return Forecast(basis=KEPT)
     if forecast.starts_at is not None or reason.code not in HELD_BY_OTHERS:
         return forecast
     found = await desk.earliest(job)

@@ -170,3 +170,16 @@ async def test_what_is_left_of_a_damaged_gangs_place_is_kept_and_the_missing_nod
     assert (forecast.starts_at, forecast.nodes) == (None, ["central-1", "central-2"])
     assert forecast.basis.startswith("not known: nodes that are not ready; what is left of its place is kept for ")
     assert forecast.basis.endswith(" (central-2 is lost: it is back when its agent reports)")
+
+
+async def test_room_that_is_free_but_kept_is_no_start_to_expect(stage: Stage) -> None:
+    await stage.ready("central-1")
+    await stage.running("central-1", max_runtime_s=600, **ONE)
+    pair = await stage.submit(spec(name="pair"))
+    await stage.told(pair, "waiting")
+    why = await explained(stage, spec(name="long", max_runtime_s=3000, **ONE), ReasonCode.RESERVED, "")
+    assert why.forecast is not None
+    assert (why.forecast.starts_at, why.forecast.basis) == (
+        None,
+        "not known: what it could have is kept for a job that comes before it",
+    )

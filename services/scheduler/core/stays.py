@@ -22,7 +22,7 @@ def beyond(tenant: str, short: Short) -> Reason:
         )
     else:
         text = (
-            f"tenant {tenant} asks {count(short.asked)} beyond its guarantee: cohort {short.whose} has "
+            f"tenant {tenant} asks {count(short.asked)}, more than its guarantee leaves: cohort {short.whose} has "
             f"{cards(short.used)} of {cards(allowed)} in use: waits for jobs of the cohort to end"
         )
     return _cards_reason(ReasonCode.WAITING_FOR_QUOTA, text, used=short.used, asked=short.asked, allowed=allowed)

@@ -154,7 +154,10 @@ def never_fits(tenant: str, resource: str, asked: int, allowed: int) -> Reason:
 
 def exceeds_largest_quota(tenant: str, asked: int, allowed: int) -> Reason:
     """More cards at a time than the tenant may hold with all that it could borrow."""
-    text = f"tenant {tenant} asks {asked} cards at a time and may never hold more than {allowed}: ask for at most that"
+    text = (
+        f"tenant {tenant} asks {amount_of('cards', asked)} at a time and may never hold more than {allowed}, with all "
+        "that its cohort could lend: ask for at most that"
+    )
     return reason(ReasonCode.EXCEEDS_LARGEST_QUOTA, text, "cards", used=0, asked=asked, allowed=allowed)
 
 
