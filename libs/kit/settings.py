@@ -1,5 +1,6 @@
 """What every service is told by its environment (`FARSIDE_*`); services extend it with their own fields."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
 
@@ -8,15 +9,33 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 PREFIX = "FARSIDE_"
 JS_API = "$JS.API"
+WORDS = {
+    "greater_than": "it must be above {gt}",
+    "greater_than_equal": "it must be {ge} or more",
+    "less_than": "it must be below {lt}",
+    "less_than_equal": "it must be {le} or less",
+    "int_parsing": "it must be a whole number",
+    "int_from_float": "it must be a whole number",
+    "float_parsing": "it must be a number",
+    "bool_parsing": "it must be true or false",
+    "extra_forbidden": "there is no such setting",
+}
 
 
 def faults(error: ValidationError) -> str:
     """What is wrong with settings: each variable by its name, in words. Values are left out: some are secrets."""
-    return "; ".join(_fault([str(part) for part in one["loc"]], one["type"], one["msg"]) for one in error.errors())
+    return "; ".join(
+        _fault([str(part) for part in one["loc"]], one["type"], _words(one["type"], one["msg"], one.get("ctx", {})))
+        for one in error.errors()
+    )
+
+
+def _words(kind: str, words: str, bounds: Mapping[str, object]) -> str:
+    known = WORDS.get(kind)
+    return words.removeprefix("Value error, ") if known is None else known.format_map(bounds)
 
 
 def _fault(path: list[str], kind: str, words: str) -> str:
-    words = words.removeprefix("Value error, ")
     if not path:
         return words
     name = ".".join([PREFIX + path[0].upper().removeprefix(PREFIX), *path[1:]])

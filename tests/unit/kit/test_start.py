@@ -30,9 +30,11 @@ def test_each_field_at_fault_is_named_and_no_value_shown(
     monkeypatch.setenv("FARSIDE_S3_SECRET_KEY", "hush")
     with pytest.raises(SystemExit):
         read_settings("probe", ServiceSettings)
-    assert json.loads(capsys.readouterr().err)["detail"] == (
-        "FARSIDE_METRICS_PORT: Input should be less than or equal to 65535"
-    )
+    assert json.loads(capsys.readouterr().err)["detail"] == "FARSIDE_METRICS_PORT: it must be 65535 or less"
+    monkeypatch.setenv("FARSIDE_METRICS_PORT", "many")
+    with pytest.raises(SystemExit):
+        read_settings("probe", ServiceSettings)
+    assert json.loads(capsys.readouterr().err)["detail"] == "FARSIDE_METRICS_PORT: it must be a whole number"
     monkeypatch.delenv("FARSIDE_METRICS_PORT")
     with pytest.raises(SystemExit):
         read_settings("probe", LedgerSettings)
