@@ -44,10 +44,11 @@ class Start:
 
 @dataclass(frozen=True)
 class Stop:
-    """A running job leaves so that another, if one is named, may have its cards."""
+    """A running job leaves so that another, if one is named, gets its cards; it `moves` if it has room elsewhere."""
 
     job: int
     for_job: int | None = None
+    moves: bool = False
 
 
 @dataclass(frozen=True)
@@ -68,8 +69,10 @@ class Attempt:
     started_us: int
     computes_us: int
     leaves_us: int
+    waited_us: int
     stopping: bool = False
     leaving_for: int | None = None
+    moving: bool = False
 
 
 @dataclass
@@ -103,6 +106,8 @@ class Cluster:
     card_free: NDArray[np.bool_]
     lives: list[Life]
     waiting: dict[int, int] = field(default_factory=dict[int, int])  # job -> waits since
+    left_for: dict[int, int] = field(default_factory=dict[int, int])  # job that waits again -> job that it left for
+    moved: set[int] = field(default_factory=set[int])  # those of them that only moved
     running: dict[int, Attempt] = field(default_factory=dict[int, Attempt])
     history: History = field(default_factory=History)
     changed_us: int = 0  # the last arrival or end
@@ -202,6 +207,10 @@ class Simulation:
         life.held_us += now_us - attempt.started_us
         if attempt.stopping:
             self.cluster.waiting[attempt.job] = now_us
+            if attempt.leaving_for is not None:
+                self.cluster.left_for[attempt.job] = attempt.leaving_for
+            if attempt.moving:
+                self.cluster.moved.add(attempt.job)
             self._note(now_us, attempt.job, 0, -job.cards)
             return
         life.done_us, life.ended_us = job.duration_us, now_us
@@ -229,13 +238,15 @@ class Simulation:
 
     def _start(self, now_us: int, start: Start) -> None:
         job, life = self.cluster.jobs[start.job], self.cluster.lives[start.job]
-        del self.cluster.waiting[start.job]
+        waited_us = now_us - self.cluster.waiting.pop(start.job)
+        self.cluster.left_for.pop(start.job, None)
+        self.cluster.moved.discard(start.job)
         assert len(start.cards) == job.cards, f"{job.job_id} asks {job.cards} cards and is given {len(start.cards)}"
         assert self.cluster.card_free[start.cards].all(), f"{job.job_id} is given cards that others hold"
         self.cluster.card_free[start.cards] = False
         computes_us = now_us + (self.cluster.costs.restart_us if life.attempts else 0)
         leaves_us = computes_us + job.duration_us - life.done_us
-        self.cluster.running[start.job] = Attempt(start.job, start.cards, now_us, computes_us, leaves_us)
+        self.cluster.running[start.job] = Attempt(start.job, start.cards, now_us, computes_us, leaves_us, waited_us)
         life.attempts += 1
         life.first_start_us = now_us if life.first_start_us < 0 else life.first_start_us
         heapq.heappush(self.events, (leaves_us, LEAVES, start.job))
@@ -251,7 +262,8 @@ class Simulation:
         life.done_us += progress_us - lost_us
         life.lost_us += lost_us
         life.preemptions, life.preempted_us = life.preemptions + 1, now_us
-        attempt.stopping, attempt.leaves_us, attempt.leaving_for = True, leaves_us, stop.for_job
+        attempt.stopping, attempt.leaves_us = True, leaves_us
+        attempt.leaving_for, attempt.moving = stop.for_job, stop.moves
         heapq.heappush(self.events, (leaves_us, LEAVES, stop.job))
 
     def _note(self, now_us: int, job: int, wanted: int, held: int) -> None:

@@ -18,6 +18,7 @@ from services.scheduler.core.arrays import (
     Fleet,
     Ints,
     Plan,
+    PreemptWhy,
     Queue,
     Running,
     Tenants,
@@ -94,7 +95,7 @@ class Decided:
         fleet = replace(self._fleet, card_free=cluster.card_free * CARD)
         plan = decide(
             fleet,
-            self._queue(waiting),
+            self._queue(cluster, waiting),
             self._running(cluster, running, now_us),
             tenants,
             self._mix,
@@ -121,7 +122,12 @@ class Decided:
         index = self._index
         starts = [Start(index[placement.job_id], self._cards(placement.seats)) for placement in plan.placements]
         stops = [
-            Stop(index[stop.job_id], None if stop.for_job is None else index[stop.for_job]) for stop in plan.preemptions
+            Stop(
+                index[stop.job_id],
+                None if stop.for_job is None else index[stop.for_job],
+                stop.why is PreemptWhy.CONSOLIDATION,
+            )
+            for stop in plan.preemptions
         ]
         return Moves(starts, stops)
 
@@ -149,8 +155,9 @@ class Decided:
                 free, used[its.tenant] = free - its.cards, used[its.tenant] + its.cards
         return ahead
 
-    def _queue(self, waiting: Sequence[int]) -> Queue:
-        jobs = _ints(waiting)
+    def _queue(self, cluster: Cluster, waiting: Sequence[int]) -> Queue:
+        """`left_for` is left out under a strict order: nothing passes the job that others left for."""
+        jobs, left = _ints(waiting), {} if self._policy.strict else cluster.left_for
         return Queue(
             job_ids=tuple(self._ids[job] for job in waiting),
             versions=np.zeros(len(jobs), np.int64),
@@ -160,9 +167,11 @@ class Decided:
             longest_us=self._terms.longest_us[jobs],
             shape=self._shape[jobs],
             gate=np.full(len(jobs), -1, np.int64),
-            damaged=np.zeros(len(jobs), np.bool_),
+            damaged=np.array([job in cluster.moved for job in waiting], np.bool_),
             shapes=self._shapes,
             earlier_ms=self._earlier_ms[jobs],
+            since_us=_ints([cluster.waiting[job] for job in waiting]),
+            left_for={at: self._ids[left[job]] for at, job in enumerate(waiting) if job in left},
         )
 
     def _running(self, cluster: Cluster, running: Sequence[Attempt], now_us: int) -> Running:
@@ -196,6 +205,8 @@ class Decided:
             preempted_us=_ints([cluster.lives[attempt.job].preempted_us for attempt in running]),
             changed_us=cluster.changed_us,
             earlier_ms=self._earlier_ms[jobs],
+            waited_us=_ints([attempt.waited_us for attempt in running]),
+            moving=np.array([attempt.moving for attempt in running], np.bool_),
         )
 
     def _tenancy(self, running: Sequence[Attempt], now_us: int) -> Tenants:

@@ -85,6 +85,7 @@ class _Plan(_File):
     hold_s: Seconds | None = None
     stages_card_h: Annotated[tuple[CardHours, ...], Field(max_length=MAX_STAGES - 1, strict=False)] | None = None
     turn_s: Seconds | None = None
+    patience_s: Seconds | None = None
     over_limit: Annotated[OverLimit, Field(strict=False)] | None = None
 
 

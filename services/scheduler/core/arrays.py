@@ -29,6 +29,10 @@ def _none() -> Ints:
     return np.zeros(0, dtype=np.int64)
 
 
+def _nowhere() -> Bools:
+    return np.zeros(0, dtype=np.bool_)
+
+
 @dataclass(frozen=True)
 class Fleet:
     """All known nodes and their cards.
@@ -111,8 +115,9 @@ class Queue:
     `avoid` maps a job to nodes that are taken only when no others fit. `damaged` jobs lost their place to a fault of
     the fleet and have the first claim on what replaces it; `damaged_us` is when (empty: not known of any).
     `left_for` maps a job that was preempted, and waits since, to the id of the job that it made room for: that one
-    has the first word until it starts. `earlier_ms` is what earlier attempts of each held, in card-milliseconds (empty:
-    not known of any, no stages).
+    has the first word until it starts; if the preempted one is damaged too, it only moved, and has the next word.
+    `earlier_ms` is what earlier attempts of each held, in card-milliseconds (empty: not known of any, no stages).
+    `since_us` is since when each waits: it came, or lost its place (empty: it came).
     """
 
     job_ids: tuple[str, ...]  # J
@@ -130,6 +135,7 @@ class Queue:
     left_for: dict[int, str] = field(default_factory=dict[int, str])
     damaged_us: Ints = field(default_factory=_none)  # J
     earlier_ms: Ints = field(default_factory=_none)  # J
+    since_us: Ints = field(default_factory=_none)  # J
 
 
 @dataclass(frozen=True)
@@ -141,7 +147,8 @@ class Running:
     (empty: known of no attempt). `preempted_us` is when the attempt's job was preempted last, -1 when it never was
     (empty: of no attempt). `changed_us` is when something else than the scheduler's own decisions changed last: a
     submission, an end, a node, a quota. A job that was preempted since is not preempted again. `earlier_ms` as in
-    `Queue`.
+    `Queue`. `waited_us` is how long each had waited for its cards (empty: not known of any). `moving` are those of the
+    stopping attempts that were told to leave because they have room elsewhere (empty: none).
     """
 
     job_ids: tuple[str, ...]  # A
@@ -162,6 +169,8 @@ class Running:
     preempted_us: Ints = field(default_factory=_none)  # A
     changed_us: int = NEVER
     earlier_ms: Ints = field(default_factory=_none)  # A
+    waited_us: Ints = field(default_factory=_none)  # A
+    moving: Bools = field(default_factory=_nowhere)  # A
 
 
 @dataclass(frozen=True)

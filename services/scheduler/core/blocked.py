@@ -10,11 +10,12 @@ from contracts.base import Reason, ReasonCode
 from services.scheduler.core import stays
 from services.scheduler.core.arrays import NEVER, Bools, Demand, Ints, Preemption, PreemptWhy, Reservation
 from services.scheduler.core.bounds import cover, uncovered
-from services.scheduler.core.consolidate import find_moves
+from services.scheduler.core.consolidate import elsewhere, find_moves
 from services.scheduler.core.figures import Figures
 from services.scheduler.core.hopeless import Hopeless
 from services.scheduler.core.order import Turn
 from services.scheduler.core.packing import Found
+from services.scheduler.core.patience import cleared, first_words, patient
 from services.scheduler.core.preempt import find_victims
 from services.scheduler.core.reserve import UNBOUNDED, Start, basis, first_start, found_without, repaired
 from services.scheduler.core.rights import Rights
@@ -56,6 +57,10 @@ class Blocked:
         self._pool = pools_of(scene.queue.shapes)
         self._pools: Counter[int] = Counter()
         self._preemptors = self._kept = 0
+        self._moving: list[tuple[Turn, tuple[int, ...], tuple[int, ...], Found]] = []
+        self._patient: Bools = patient(scene)
+        self._first = dict(first_words(scene, self._work, asked, self._pool))
+        self._cleared = {self._pool[self._shape[job]]: job for job in self._first}
         self.preemptions: list[Preemption] = []
         self.reservations: list[Reservation] = []
         for left in uncovered(scene, self._work):
@@ -80,9 +85,21 @@ class Blocked:
         return claims, spare
 
     @property
+    def patient(self) -> tuple[int, ...]:
+        """Jobs that have waited too long, one of each kind of cards: they come after the claimants."""
+        return tuple(self._first)
+
+    @property
+    def spared(self) -> tuple[int, ...]:
+        """Nodes that are to be cleared for them: claimants take others if they can."""
+        return tuple(np.unique(np.concatenate(list(self._first.values()))).tolist()) if self._first else ()
+
+    @property
     def claimants(self) -> frozenset[str]:
-        """Waiting jobs for whom others leave, or left and wait since: they have the first word."""
-        return frozenset(self._claims) | frozenset(self._scene.queue.left_for.values())
+        """Waiting jobs for whom others leave, or left and wait since: they have the first word, and then who moved."""
+        queue = self._scene.queue
+        moved = (queue.job_ids[at] for at in queue.left_for if self._damaged[at])
+        return frozenset(self._claims) | frozenset(queue.left_for.values()) | frozenset(moved)
 
     def _stop(self, attempts: Sequence[int], why: dict[int, PreemptWhy], job: int | None) -> None:
         scene, work = self._scene, self._work
@@ -104,13 +121,14 @@ class Blocked:
         scene, job = self._scene, turn.job
         inside = self._inside(turn)
         key = self._shape[job], turn.tenant, self._rank[job], inside
-        own = self._damaged[job] or scene.queue.job_ids[job] in self._claims
+        own = self._damaged[job] or scene.queue.job_ids[job] in self._claims or job in self._first
         told = None if own else self._told.get(key)
         if told is None:
             demand = scene.queue.shapes[self._shape[job]]
             allowed = scene.keeping.open(scene.keeping.group(turn.tenant), NEVER)
             wait = self._leaving(turn, demand, allowed) or self._preempt(turn, demand, allowed)
             wait = wait or self._repair(turn, demand, allowed) or self._later(turn, demand, allowed)
+            own = own or job in self._cleared.values()
             if own or wait.reason is not None or wait.starts_us < NEVER:
                 return Wait(wait.reason or kept, wait.starts_us, wait.basis)
             told = self._told[key] = wait
@@ -135,14 +153,37 @@ class Blocked:
         group = self._scene.keeping.group(turn.tenant)
         if not own and not (self._spare and self._hopeful(("leaving", group), demand)):
             return None
-        found = found_without(self._scene.room, self._work, demand, allowed, [*own, *self._spare])
+        found = self._found_when_left(demand, allowed, [*own, *self._spare])
         if found is None:
             if not own:
                 self._hopeless.add(("leaving", group), demand)
             return None
-        there = self._work.on(nodes_of(found), self._work.leaving)
+        there, moves = self._work.on(nodes_of(found), self._work.leaving), self._work.running.moving
         self._spare = [attempt for attempt in self._spare if attempt not in there]
+        moving = tuple(attempt for attempt in own if len(moves) and moves[attempt])
+        if moving:
+            self._moving.append((turn, moving, tuple(sorted({*there, *moving})), found))
         return self._keep_leaving(turn, found, len(there))
+
+    def keep_moves(self) -> None:
+        """Keep where those will go that still leave and only move, once those are there that have left before them."""
+        for turn, moving, gone, found in self._moving:
+            self._keep_into(turn, elsewhere(self._scene, self._work, moving, gone, found))
+
+    def _keep_into(self, turn: Turn, into: Sequence[Found]) -> None:
+        for found in into:
+            self._scene.keeping.keep(nodes_of(found), self._scene.now_us, turn.job)
+
+    def _found_when_left(self, demand: Demand, allowed: Bools | None, gone: list[int]) -> Found | None:
+        """Places when some have left, not on nodes that are to be cleared if there are others."""
+        room, spared = self._scene.room, self.spared
+        if spared:
+            others = np.ones(len(self._scene.fleet.nodes), dtype=np.bool_) if allowed is None else allowed.copy()
+            others[list(spared)] = False
+            found = found_without(room, self._work, demand, others, gone)
+            if found is not None:
+                return found
+        return found_without(room, self._work, demand, allowed, gone)
 
     def _keep_leaving(self, turn: Turn, found: Found, victims: int) -> Wait:
         """Keep the places from now on: nobody else gets them while victims save their work."""
@@ -213,7 +254,8 @@ class Blocked:
             return Wait(None, NEVER, CROWDED)
         purpose = "later", scene.keeping.group(turn.tenant)
         if not self._hopeful(purpose, demand):
-            return Wait(None, NEVER, UNBOUNDED if self._hopeless.covers(purpose, demand) else CROWDED)
+            hopeless = self._hopeless.covers(purpose, demand)
+            return self._clear(turn, demand, allowed) or Wait(None, NEVER, UNBOUNDED if hopeless else CROWDED)
         ends = self._work.gone_us(scene.now_us, policy.grace_s)
         start = first_start(scene.room, self._work, demand, allowed, ends)
         moved = self._move(turn, demand, allowed, start)
@@ -221,12 +263,31 @@ class Blocked:
             return moved
         if start is None:
             self._hopeless.add(purpose, demand)
-            return Wait(None, NEVER, UNBOUNDED)
+            return self._clear(turn, demand, allowed) or Wait(None, NEVER, UNBOUNDED)
         self._pools[pool] += 1
         self._kept += 1
         rests = basis(self._work, start)
         self._keep(turn, start.found, start.at_us, start.at_us, rests)
         return Wait(None, start.at_us, rests)
+
+    def _clear(self, turn: Turn, demand: Demand, allowed: Bools | None) -> Wait | None:
+        """Nodes that are cleared for a job that has waited too long, one of each kind of cards."""
+        scene, pool = self._scene, self._pool[self._shape[turn.job]]
+        purpose = "clear", scene.keeping.group(turn.tenant)
+        if self._cleared.get(pool, turn.job) != turn.job or not self._patient[turn.job]:
+            return None
+        if not self._hopeful(purpose, demand):
+            return None
+        nodes = cleared(scene, self._work, demand, allowed)
+        if nodes is None:
+            self._hopeless.add(purpose, demand)
+            return None
+        self._cleared[pool] = turn.job
+        self._pools[pool] += 1
+        self._kept += 1
+        rests = f"not known: it has waited for {scene.policy.patience_s} s, so what ends on {len(nodes)} nodes is kept"
+        self._keep_nodes(turn, nodes, scene.now_us, NEVER, rests)
+        return Wait(None, NEVER, rests)
 
     def _move(self, turn: Turn, demand: Demand, allowed: Bools | None, start: Start | None) -> Wait | None:
         """Moves, if the job is only fragmented and they cost less than waiting."""
@@ -242,8 +303,7 @@ class Blocked:
         self._preemptors += 1
         attempts = moves.victims.attempts
         self._stop(attempts, dict.fromkeys(attempts, PreemptWhy.CONSOLIDATION), turn.job)
-        for found in moves.into:
-            scene.keeping.keep(nodes_of(found), scene.now_us, turn.job)
+        self._keep_into(turn, moves.into)
         return self._keep_leaving(turn, moves.victims.found, len(attempts))
 
     # ---- a tenant's own limit ----------------------------------------------------------------------------------------

@@ -39,8 +39,8 @@ def find_moves(
     victims = find_victims(scene, work, demand, allowed, Movable(eligible, policy.max_moves))
     if victims is None or not _pays(scene, work, demand, victims, wait_us):
         return None
-    into = _elsewhere(scene, work, victims)
-    return None if into is None else Moves(victims, into)
+    into = elsewhere(scene, work, victims.attempts, victims.attempts, victims.found)
+    return Moves(victims, into) if len(into) == len(victims.attempts) else None
 
 
 def _pays(scene: Scene, work: Work, demand: Demand, victims: Victims, wait_us: int) -> bool:
@@ -54,14 +54,17 @@ def _pays(scene: Scene, work: Work, demand: Demand, victims: Victims, wait_us: i
     return lost < wait_us // 1_000_000 * held
 
 
-def _elsewhere(scene: Scene, work: Work, victims: Victims) -> tuple[Found, ...] | None:
-    """Places for all that move beside the gang, the largest first; None where one finds none."""
+def elsewhere(scene: Scene, work: Work, moving: Sequence[int], gone: Sequence[int], gang: Found) -> tuple[Found, ...]:
+    """Places for those that move beside the gang, the largest first, up to the first that finds none.
+
+    `gone` are all that leave the places of the gang.
+    """
     room, running = scene.room, work.running
     mark = room.mark()
-    work.give(room, list(victims.attempts))
-    room.take(victims.found)
+    work.give(room, list(gone))
+    room.take(gang)
     into: list[Found] = []
-    for attempt in sorted(victims.attempts, key=lambda at: (-int(work.cards[at]), running.job_ids[at])):
+    for attempt in sorted(moving, key=lambda at: (-int(work.cards[at]), running.job_ids[at])):
         usable = scene.keeping.open(scene.keeping.group(int(running.tenant[attempt])), NEVER)
         found = room.find(running.shapes[int(running.shape[attempt])], usable)
         if found is None:
@@ -69,4 +72,4 @@ def _elsewhere(scene: Scene, work: Work, victims: Victims) -> tuple[Found, ...] 
         room.take(found)
         into.append(found)
     room.undo(mark)
-    return tuple(into) if len(into) == len(victims.attempts) else None
+    return tuple(into)

@@ -93,12 +93,19 @@ class _Planner:
         self._nevers: dict[tuple[int, int], bool] = {}
         self._untils: dict[tuple[int, Short], Wait] = {}
         self._done: set[int] = set()
+        self._spared: tuple[int, ...] = ()
         self._placements: list[Placement] = []
         self._waits: list[tuple[int, Wait]] = []
 
     def plan(self) -> Plan:
-        """Those for whom others leave, then each job in its turn."""
+        """Those for whom others leave, those that have waited too long, then each job in its turn."""
+        self._spared = self._blocked.spared
         for turn in self._claims():
+            self._settle(turn)
+            self._done.add(turn.job)
+        self._blocked.keep_moves()
+        self._spared = ()
+        for turn in self._patient():
             self._settle(turn)
             self._done.add(turn.job)
         turns = self._turns
@@ -119,11 +126,18 @@ class _Planner:
         return sorted(
             turns,
             key=lambda turn: (
+                turn.job in queue.left_for,
                 not accounts.claims(turn.tenant, self._asked[turn.job]),
                 int(queue.rank[turn.job]),
                 self._turns.place(turn.job),
             ),
         )
+
+    def _patient(self) -> Iterator[Turn]:
+        """Those that have waited too long, once the claims are settled."""
+        for job in self._blocked.patient:
+            if job not in self._done:
+                yield Turn(job, int(self._scene.queue.tenant[job]))
 
     def _settle(self, turn: Turn) -> None:
         job = turn.job
@@ -243,7 +257,7 @@ class _Planner:
         kept = self._kept.get((shape, group))
         if kept is not None and end >= kept[0]:
             return kept[1]
-        avoid = scene.queue.avoid.get(job, ())
+        avoid = (*scene.queue.avoid.get(job, ()), *self._spared)
         found = self._find(scene.queue.shapes[shape], group, avoid)
         if found is None:
             self._full.add((shape, group))

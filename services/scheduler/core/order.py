@@ -1,7 +1,7 @@
 """Whose turn it is: one line of jobs for each tenant, and a heap over their heads."""
 
 from dataclasses import dataclass
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 
 import numpy as np
 
@@ -46,10 +46,7 @@ class Turns:
             self._lines[self._tenant[job]].append(job)
         for line in self._lines:
             line.reverse()
-        self._heap: list[tuple[Key, int]] = []
-        for tenant, line in enumerate(self._lines):
-            if line:
-                heappush(self._heap, (self._key(line[-1]), tenant))
+        self._heap: list[tuple[Key, int]] | None = None
 
     def place(self, job: int) -> int:
         """Where the job stands among all, by what does not change while the plan is made."""
@@ -57,16 +54,24 @@ class Turns:
 
     def next(self) -> Turn | None:
         """The job whose turn it is, once what was decided of the last one is in the accounts; None at the end."""
-        if not self._heap:
+        heap = self._heads()
+        if not heap:
             return None
-        _, tenant = heappop(self._heap)
+        _, tenant = heappop(heap)
         return Turn(self._lines[tenant].pop(), tenant)
+
+    def _heads(self) -> list[tuple[Key, int]]:
+        """Made when the first turn comes: what those with the first word got is in the accounts by then."""
+        if self._heap is None:
+            self._heap = [(self._key(line[-1]), tenant) for tenant, line in enumerate(self._lines) if line]
+            heapify(self._heap)
+        return self._heap
 
     def settled(self, tenant: int) -> None:
         """The tenant's last turn is decided: its next job takes its stand."""
         line = self._lines[tenant]
         if line:
-            heappush(self._heap, (self._key(line[-1]), tenant))
+            heappush(self._heads(), (self._key(line[-1]), tenant))
 
     def _key(self, job: int) -> Key:
         place, time = self._place[job], self._time[job]

@@ -51,6 +51,8 @@ class Policy:
     - `stages_card_h`: within its class a job goes back by one stage for each of these card-hours that it has had, and
       preemptible work of a later stage that has held its cards for `turn_s` makes room for an earlier one. Empty turns
       stages off. At most `MAX_STAGES` - 1 of them.
+    - `patience_s`: for who has waited for so long nodes are cleared if no longest runs tell when it will fit, and whose
+      tenant has had less than its guarantee has the first word (see `patience`). 0 turns it off.
     - `over_limit`: `PREEMPT` stops preemptible work above a lowered limit or outside a tenant's pools, and lets the
       rest end; `DRAIN` lets all of it end.
     """
@@ -74,6 +76,7 @@ class Policy:
     hold_s: int = DAY_S
     stages_card_h: tuple[float, ...] = (30,)
     turn_s: int = HOUR_S
+    patience_s: int = DAY_S
     over_limit: OverLimit = OverLimit.PREEMPT
 
     @property
@@ -93,6 +96,7 @@ class Policy:
             (not self.preempt or self.max_preemptors <= 0, "preemption is off: a guarantee waits for borrowers to end"),
             (not self.consolidate or self.max_moves <= 0, "consolidation is off: fragmented gangs wait"),
             (self.hold_share >= 1, "hold_share is 1: one job may hold all cards of a kind for as long as it runs"),
+            (self.patience_s <= 0, "patience_s is 0: wide jobs may wait for ever behind small ones of unknown length"),
             (not self.stages_card_h, "stages_card_h is empty: short jobs wait behind long ones of their class"),
         )
         return tuple(text for off, text in told if off)

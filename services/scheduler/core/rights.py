@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from services.scheduler.core.arrays import CARD, NEVER, Bools, PreemptWhy
+from services.scheduler.core.patience import holding
 from services.scheduler.core.policy import MAX_STAGES, Order
 from services.scheduler.core.scene import Scene
 from services.scheduler.core.work import Work
@@ -21,7 +22,7 @@ class Rights:
       back even when it is not preemptible, whatever its class.
     - Preemptible work of its own class in other tenants that has held most of its kind of cards for long.
 
-    Only what may be told to leave at all (`Work.stoppable`).
+    Only what may be told to leave at all (`Work.stoppable`), and nothing that holds its turn after a long wait.
     """
 
     def __init__(self, scene: Scene, work: Work, tenant: int, rank: int, *, inside: bool) -> None:
@@ -41,7 +42,7 @@ class Rights:
         same = running.rank // MAX_STAGES == rank // MAX_STAGES
         self._overdue = other & same & running.preemptible & overstaying(scene, work)
         there = self._own | (self._lent & (excess >= work.cards)) | self._due | self._overdue
-        self.eligible: Bools = there & work.stoppable
+        self.eligible: Bools = there & work.stoppable & ~(other & holding(scene, work))
 
     def allow(self, attempts: Sequence[int]) -> bool:
         """Whether all of these may leave together."""

@@ -73,6 +73,11 @@ class Work:
         attempts: list[int] = np.unique(self.running.member_attempt[here]).tolist()
         return attempts
 
+    def attempts_on(self, nodes: int) -> Ints:
+        """How many attempts each of the first `nodes` nodes has."""
+        pairs = np.unique(np.stack((self._node, self.running.member_attempt)), axis=1)
+        return np.bincount(pairs[0], minlength=nodes).astype(np.int64)
+
     def per_member(self, among: Bools) -> tuple[Ints, Ints, Ints, Ints, Ints, Ints]:
         """For each member of `among`: attempt, node, millionths held, cards touched, processors, memory."""
         held = _summed(self.running.held_member, self._share, len(self._node))
@@ -128,6 +133,8 @@ def in_order(running: Running) -> Running:
         held_card=running.held_card[held],
         leaving_for=tuple(running.leaving_for[at] for at in listed) if running.leaving_for else (),
         preempted_us=running.preempted_us[order] if len(running.preempted_us) else running.preempted_us,
+        waited_us=running.waited_us[order] if len(running.waited_us) else running.waited_us,
+        moving=running.moving[order] if len(running.moving) else running.moving,
         **{name: getattr(running, name)[order] for name in by_attempt},
     )
 

@@ -40,6 +40,8 @@ class Attempts:
             "preempted",
             "holds",
             "earlier",
+            "waited",
+            "moving",
         )
     )
     _member: Table = field(default_factory=lambda: Table("attempt", "node"))
@@ -65,6 +67,8 @@ class Attempts:
             shape=self._shapes.setdefault(row.demand, len(self._shapes)),
             preempted=row.preempted_us,
             earlier=row.earlier_ms,
+            waited=max(0, live.placed_us - row.since_us),
+            moving=int(live.stopping and row.damaged_us >= live.placed_us),
             holds=sum(len(seat.cards) * seat.share for seat in live.seats),
         )
         members, held = list[int](), list[int]()
@@ -123,6 +127,8 @@ class Attempts:
             preempted_us=column["preempted"],
             changed_us=changed_us,
             earlier_ms=column["earlier"],
+            waited_us=column["waited"],
+            moving=column["moving"] > 0,
         )
 
     def _tidy(self) -> None:
@@ -142,7 +148,10 @@ class Attempts:
         return cards, np.bincount(tenant, minlength=count).astype(np.int64)
 
 
-_COLUMNS = ("tenant", "rank", "placed", "ends", "saved", "preemptible", "stopping", "shape", "preempted", "earlier")
+_COLUMNS = (
+    "tenant", "rank", "placed", "ends", "saved", "preemptible", "stopping", "shape", "preempted", "earlier", "waited",
+    "moving",
+)  # fmt: skip
 
 
 def _in_order(table: Table, owner: str, owner_at: Ints) -> tuple[Ints, Ints]:

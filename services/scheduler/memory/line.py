@@ -25,7 +25,17 @@ class Line:
     jobs: dict[str, JobRow] = field(default_factory=dict[str, JobRow])
     _table: Table = field(
         default_factory=lambda: Table(
-            "version", "tenant", "rank", "submitted", "longest", "shape", "damaged", "window", "rests", "earlier"
+            "version",
+            "tenant",
+            "rank",
+            "submitted",
+            "longest",
+            "shape",
+            "damaged",
+            "window",
+            "rests",
+            "earlier",
+            "since",
         )
     )
     _row_of: dict[str, int] = field(default_factory=dict[str, int])
@@ -47,6 +57,7 @@ class Line:
             shape=self._shape(row.demand),
             damaged=row.damaged_us,
             earlier=row.earlier_ms,
+            since=row.since_us,
             window=NO_GATE if row.window is None else self.windows.number(row.window),
             rests=0 if row.not_before is None else micros(row.not_before),
         )
@@ -91,6 +102,7 @@ class Line:
             damaged=damaged_us >= 0,
             damaged_us=damaged_us,
             earlier_ms=self._table.column("earlier")[rows],
+            since_us=self._table.column("since")[rows],
             shapes=tuple(self._shapes),
             gates=gates,
             avoid=self._avoided(ids, node_at),

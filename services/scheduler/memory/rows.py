@@ -77,6 +77,11 @@ class JobRow:
     live: Live | None
 
     @property
+    def since_us(self) -> int:
+        """Since when it waits, or waited for what it has: it came, or lost its place."""
+        return max(micros(self.submitted_at), self.damaged_us, self.preempted_us)
+
+    @property
     def placeable(self) -> bool:
         """Whether the plan may give it a place, once it has rested."""
         return self.phase in PLACEABLE

@@ -68,6 +68,7 @@ class Job:
     damaged: bool = False
     damaged_s: int | None = None
     left_for: str | None = None
+    since_s: int | None = None
     avoid: tuple[str, ...] = ()
 
 
@@ -92,6 +93,8 @@ class Run:
     stopping: bool = False
     leaving_for: str | None = None
     preempted_s: int | None = None
+    waited_s: int = 0
+    moving: bool = False
     demand: Demand | None = None
 
     @property
@@ -220,6 +223,7 @@ class World:
             ),
             shapes=tuple(shapes),
             gates=tuple(gates),
+            since_us=ints([NOW + (one.at if one.since_s is None else one.since_s) * S for one in self.jobs]),
             avoid={
                 at: tuple(fleet.nodes.index(name) for name in waiting.avoid if name in fleet.nodes)
                 for at, waiting in enumerate(self.jobs)
@@ -251,6 +255,8 @@ class World:
             held_card=table[:, 1].copy(),
             leaving_for=tuple(run.leaving_for for run in runs),
             preempted_us=ints([-1 if run.preempted_s is None else self.now_us + run.preempted_s * S for run in runs]),
+            waited_us=ints([run.waited_s * S for run in runs]),
+            moving=np.array([run.moving for run in runs], dtype=np.bool_),
             changed_us=NEVER if self.changed_s is None else self.now_us + self.changed_s * S,
         )
 

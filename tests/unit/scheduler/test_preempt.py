@@ -86,6 +86,17 @@ def test_whom_others_left_for_has_the_first_word_until_it_starts() -> None:
     assert list(where(World([Node("n", H8[:1])], jobs).decided())) == ["low"]
 
 
+def test_what_the_first_word_gave_a_tenant_counts_when_the_turns_begin() -> None:
+    """Its next job is no longer inside its guarantee, so that it comes after one that is, of whatever class."""
+    tenants = [Tenant("a", guarantee=1, limit=9), Tenant("b", guarantee=1), Tenant("c")]
+    jobs = [job("claims", tenant="a", at=9), job("next", tenant="a", rank=0), job("inside", tenant="b", rank=2)]
+    left = job("left", tenant="c", left_for="claims", rank=2, at=99)
+    assert where(World([Node("n", H8[:2])], [*jobs, left], tenants=tenants).decided()) == {
+        "claims": ["n"],
+        "inside": ["n"],
+    }
+
+
 def test_room_is_kept_while_own_work_leaves_for_the_limit() -> None:
     leaving = full("r", "n", (0,), stopping=True, leaving_for="j")
     jobs = [job("j", 1, rank=0), job("other", 1, rank=1, at=1, longest_s=None, tenant="b")]

@@ -7,7 +7,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from contracts.base import Tier
-from services.scheduler.core.arrays import CARD, Level, Plan
+from services.scheduler.core.arrays import CARD, Level, Plan, PreemptWhy
 from services.scheduler.core.policy import DEFAULT, Policy
 from tests.unit.scheduler.scenes import NOW, C, Job, Node, Run, S, Tenant, World, job
 
@@ -35,12 +35,21 @@ class Town:
         self.world = replace(self.world, changed_s=(self.changed_us - now) // S)
         plan = self.world.decided()
         staying = [run for run in self.world.runs if not run.stopping]
-        leavers = [replace(self.jobs[run.name], left_for=run.leaving_for) for run in self.world.runs if run.stopping]
+        since_s = (now - NOW) // S
+        leavers = [
+            replace(self.jobs[run.name], left_for=run.leaving_for, since_s=since_s, damaged=run.moving)
+            for run in self.world.runs
+            if run.stopping
+        ]
         told = {preemption.job_id: preemption.for_job for preemption in plan.preemptions}
+        moving = {one.job_id for one in plan.preemptions if one.why is PreemptWhy.CONSOLIDATION}
         assert told.keys() <= {run.name for run in staying}, "told to leave twice, or not there"
         for name in told:
             self.preempted.setdefault(name, []).append(now)
-        runs = [replace(run, stopping=run.name in told, leaving_for=told.get(run.name)) for run in staying]
+        runs = [
+            replace(run, stopping=run.name in told, leaving_for=told.get(run.name), moving=run.name in moving)
+            for run in staying
+        ]
         placed = {placement.job_id: placement for placement in plan.placements}
         runs += [self._run(name, plan) for name in placed]
         waiting = [one for one in self.world.jobs if one.name not in placed]
@@ -49,7 +58,7 @@ class Town:
 
     def _run(self, name: str, plan: Plan) -> Run:
         [placement] = [placement for placement in plan.placements if placement.job_id == name]
-        one = self.jobs[name]
+        [one] = [one for one in self.world.jobs if one.name == name]
         stopped = self.preempted.get(name)
         return Run(
             name,
@@ -60,6 +69,7 @@ class Town:
             ends_s=one.longest_s,
             saved_s=0,
             preemptible=one.rank > 0,
+            waited_s=(self.world.now_us - NOW) // S - (one.at if one.since_s is None else one.since_s),
             preempted_s=(stopped[-1] - self.world.now_us) // S if stopped else None,
             demand=one.demand,
         )
