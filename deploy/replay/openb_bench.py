@@ -27,7 +27,10 @@ PERCENT = 130
 MARKS = (90, 95, 100, 110, 120, 130)
 DECIMALS = 3
 TENANT = "trace"
-HEADERS = ("POLICY", *(f"LEFT AT {mark} %" for mark in MARKS), f"SPREAD AT {PERCENT} %", "PLACEMENTS/S")
+HEADERS = (
+    *("POLICY", f"LEFT AT {MARKS[0]} %", *(f"AT {mark} %" for mark in MARKS[1:])),
+    *(f"SPREAD AT {PERCENT} %", "PLACEMENTS/S"),
+)
 
 
 @dataclass(frozen=True)
