@@ -244,6 +244,10 @@ class Blocked:
         self._keep_nodes(turn, nodes, until, NEVER, rests)
         return Wait(None, NEVER, rests)
 
+    def placed(self, found: Found, ends_us: int) -> None:
+        """Something was placed that ends by then."""
+        self._work.place(found, ends_us)
+
     # ---- later -------------------------------------------------------------------------------------------------------
 
     def _later(self, turn: Turn, demand: Demand, allowed: Bools | None) -> Wait:

@@ -295,6 +295,7 @@ class _Planner:
     def _give(self, turn: Turn, found: Found) -> None:
         scene = self._scene
         scene.room.take(found)
+        self._blocked.placed(found, self._end(turn.job))
         scene.accounts.take(turn.tenant, held_by(found))
         nodes = sorted({spot.node for spot in found.spots})
         versions = tuple((scene.fleet.nodes[node], self._node_version[node]) for node in nodes)

@@ -8,7 +8,7 @@ from services.scheduler.core.arrays import NEVER, Bools, Demand, Fleet, Ints
 from services.scheduler.core.packing import Found, Room
 from services.scheduler.core.places import Area, areas
 from services.scheduler.core.scene import Scene
-from services.scheduler.core.work import Work
+from services.scheduler.core.work import MAX_PLACED, Work
 
 UNBOUNDED = "not known: no end by a longest run would make room enough"
 
@@ -25,9 +25,25 @@ class Start:
 def first_start(room: Room, work: Work, demand: Demand, allowed: Bools | None, ends_us: Ints) -> Start | None:
     """The first time at which the job would fit if every attempt ran to its end; None if that is not known.
 
-    `ends_us` is when each attempt is gone. What is placed in this plan counts as staying.
+    `ends_us` is when each attempt is gone. What is placed in this plan counts as staying; only where no start would be
+    known then, it counts until the last of it ends, unless that is too much to look at.
     """
-    times: list[int] = np.unique(ends_us[ends_us < NEVER]).tolist()
+    start = _first(room, work, demand, allowed, ends_us, ())
+    if start is not None or not 0 < len(work.placed) <= MAX_PLACED:
+        return start
+    last_us, mark = max(ends_us for _, ends_us in work.placed), room.mark()
+    for found, _ in work.placed:
+        for spot in found.spots:
+            room.give(room.held_at(found.demand, spot))
+    later = _first(room, work, demand, allowed, ends_us, (last_us,))
+    room.undo(mark)
+    return None if later is None else replace(later, at_us=max(later.at_us, last_us))
+
+
+def _first(
+    room: Room, work: Work, demand: Demand, allowed: Bools | None, ends_us: Ints, others_us: tuple[int, ...]
+) -> Start | None:
+    times: list[int] = np.unique(np.append(ends_us[ends_us < NEVER], others_us).astype(np.int64)).tolist()
     low, high, best = 0, len(times) - 1, list[Area]()
     at = -1
     while low <= high:

@@ -5,10 +5,11 @@ from dataclasses import replace
 import numpy as np
 
 from services.scheduler.core.arrays import CARD, NEVER, Bools, Fleet, Ints, Running
-from services.scheduler.core.packing import Held, Room
+from services.scheduler.core.packing import Found, Held, Room
 from services.scheduler.core.packing.layout import State
 
 SOON_US = 1_000_000
+MAX_PLACED = 256
 
 
 class Work:
@@ -31,6 +32,7 @@ class Work:
         self.leaving: Bools = running.stopping.copy()
         self._stuck: Bools = np.zeros(self.count, dtype=np.bool_)
         self._stuck[running.member_attempt[~fleet.ready[running.member_node]]] = True
+        self.placed: list[tuple[Found, int]] = []
         self._first_member = np.searchsorted(running.member_attempt, np.arange(self.count + 1))
         self._first_held = np.searchsorted(running.held_member, np.arange(len(self._node) + 1))
 
@@ -72,6 +74,11 @@ class Work:
         here = np.isin(self._node, nodes) & among[self.running.member_attempt]
         attempts: list[int] = np.unique(self.running.member_attempt[here]).tolist()
         return attempts
+
+    def place(self, found: Found, ends_us: int) -> None:
+        """What this plan places, if it is known when that ends; no more than `MAX_PLACED` are remembered."""
+        if ends_us < NEVER and len(self.placed) <= MAX_PLACED:
+            self.placed.append((found, ends_us))
 
     def attempts_on(self, nodes: int) -> Ints:
         """How many attempts each of the first `nodes` nodes has."""

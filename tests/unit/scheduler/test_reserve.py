@@ -99,3 +99,12 @@ def test_a_tenants_limit_is_kept_for_its_earlier_and_larger_job() -> None:
     assert set(where(roomy)) == {"big"}
     both = world.but(jobs=[job("big", 3), job("long", 1, at=1)], tenants=[Tenant(guarantee=4)], runs=runs[:0])
     assert set(where(both.decided())) == {"big", "long"}
+
+
+def test_what_is_placed_in_the_same_plan_and_ends_does_not_cost_a_reservation() -> None:
+    jobs = [job("first", 1, rank=0, longest_s=2000), job("big", 4, at=1), job("endless", 1, at=2, longest_s=None)]
+    plan = HALF.but(jobs=jobs).decided()
+    assert (where(plan), kept(plan)) == ({"first": ["n"]}, {"big": ["n"]})
+    assert plan.reservations[0].starts_us == NOW + 2000 * S
+    forever = HALF.but(jobs=[job("first", 1, rank=0, longest_s=None), *jobs[1:]]).decided()
+    assert set(where(forever)) == {"first", "endless"}

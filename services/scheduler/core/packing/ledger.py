@@ -43,8 +43,12 @@ class Ledger:
 
     def take_spot(self, demand: Demand, spot: Spot) -> None:
         """Take one member's place."""
-        held = Held(spot.node, spot.cards, spot.share, demand.cpu_milli, demand.memory_bytes, demand.link_mbps)
-        self._enter(Change(held, -1))
+        self._enter(Change(self.held_at(demand, spot), -1))
+
+    @staticmethod
+    def held_at(demand: Demand, spot: Spot) -> Held:
+        """What a member holds at its place."""
+        return Held(spot.node, spot.cards, spot.share, demand.cpu_milli, demand.memory_bytes, demand.link_mbps)
 
     def held(self, demand: Demand, node: int, cards: Sequence[int]) -> Held:
         """What a member of a running attempt holds; `cards` are indexes into the fleet's cards."""
