@@ -76,7 +76,7 @@ class Policy:
     hold_s: int = DAY_S
     stages_card_h: tuple[float, ...] = (30,)
     turn_s: int = HOUR_S
-    patience_s: int = DAY_S
+    patience_s: int = 7 * DAY_S
     over_limit: OverLimit = OverLimit.PREEMPT
 
     @property
