@@ -5,7 +5,9 @@ Hard constraints come first: gates, bounds of tenants, pools, and what the room 
 later, or a reason. A plan promises nothing: a placement is checked again against versions when it is committed.
 """
 
-from collections.abc import Iterator
+import gc
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from contracts.base import Reason
@@ -28,6 +30,19 @@ EARLIEST = "at the earliest, if nothing comes before: "
 BEYOND = "not known: it asks more than the limit, whatever ends"
 
 
+@contextmanager
+def _no_collector() -> Generator[None]:
+    """Nothing here makes cycles, and looking for some among all the answers takes a tenth of the time."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
+
+
+@_no_collector()
 def decide(
     fleet: Fleet,
     queue: Queue,
