@@ -176,6 +176,7 @@ class Cycle:
         self._housekept = desk.clock.monotonic()
         async with desk.transaction() as tx:
             await store.expire_intents(tx.conn, desk.clock.now())
+            await store.sum_ended(tx.conn)
 
 
 def _groups(items: Iterable[T], members: Callable[[T], int] = lambda _: 1) -> Iterator[list[T]]:

@@ -63,11 +63,13 @@ _SAVE_INTENT = """
       priority = excluded.priority, priority_changed_at = excluded.priority_changed_at
 """
 # One statement, so that one snapshot: a job that is placed, requeued or ended meanwhile counts once, before or after.
+# Card-milliseconds of an ended holding are rounded down to whole ones, here and where they are summed.
 _STANDING = """
     WITH ended AS (
-      SELECT coalesce(sum(floor(cards * share_milli * greatest(0, floor(
-        extract(epoch FROM held_to - greatest(held_from, $2)) * 1000)) / 1000))::numeric, 0)::text AS ms
-      FROM holdings WHERE tenant = $1 AND held_to > $2),
+      SELECT (coalesce(sum(floor(cards * share_milli * greatest(0, floor(
+          extract(epoch FROM held_to - greatest(held_from, $2)) * 1000)) / 1000)), 0)
+        + (SELECT coalesce(sum(card_ms), 0) FROM spent WHERE tenant = $1 AND month >= $2))::numeric(40)::text AS ms
+      FROM holdings WHERE tenant = $1 AND held_to > $2 AND NOT summed),
     queued AS (
       SELECT coalesce(sum(commit_ms), 0)::text AS ms FROM jobs
       WHERE tenant = $1 AND phase <> 'finished' AND phase IN ('accepted', 'held', 'waiting')),
@@ -77,6 +79,16 @@ _STANDING = """
       WHERE j.tenant = $1 AND j.phase <> 'finished' AND j.phase NOT IN ('accepted', 'held', 'waiting'))
     SELECT ended.ms AS ended_ms, queued.ms AS queued_ms, live.*
     FROM ended CROSS JOIN queued LEFT JOIN live ON true ORDER BY live.job_id
+"""
+_SUM_ENDED = """
+    WITH summed AS (
+      UPDATE holdings SET summed = true WHERE held_to IS NOT NULL AND NOT summed
+      RETURNING tenant, date_trunc('month', held_to, 'UTC') AS month, held_from, held_to, cards, share_milli)
+    INSERT INTO spent (tenant, month, card_ms)
+    SELECT tenant, month, sum(floor(cards * share_milli * greatest(0, floor(
+      extract(epoch FROM held_to - greatest(held_from, month)) * 1000)) / 1000))
+    FROM summed GROUP BY tenant, month
+    ON CONFLICT (tenant, month) DO UPDATE SET card_ms = spent.card_ms + excluded.card_ms
 """
 _BIND_IMAGE = """
     INSERT INTO images (tenant, reference, code_commit, dataset_name, dataset_version, job_id, bound_at)
@@ -318,6 +330,11 @@ async def load_standing(conn: Connection, tenant: str, now: datetime) -> quota.S
             holdings = (*holdings, quota.Holding(row["cards"], row["held_from"], row["held_to"], row["share_milli"]))
         live[row["job_id"]] = quota.Commitment(known.commit_ms, known.rolling, holdings)
     return quota.Standing(int(rows[0]["ended_ms"]), int(rows[0]["queued_ms"]), tuple(live.values()))
+
+
+async def sum_ended(conn: Connection) -> None:
+    """Add what has ended to the sums of its month; what counts against tenants stays the same."""
+    await conn.execute(_SUM_ENDED)
 
 
 # ---- attempts -----------------------------------------------------------------------------------------------------
