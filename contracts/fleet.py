@@ -119,6 +119,7 @@ class NodeGrade(Model):
 
     `score` is in thousandths. `cards_promised_milli` are thousandths of cards that the scheduler has placed work on,
     `cards_used_milli` those of them whose work runs. `idle_since`: since then nothing is promised there.
+    `cards_usable` is 0 while the node takes no work: cordoned, draining, faulty, silent or not checked yet.
     """
 
     node: Name

@@ -54,8 +54,10 @@ REMOTE_HEADERS = ("NODE", "LINK MBIT/S", "POWER W", "HEAT W", "CARDS AT ONCE", "
 def capacity(reason: str, write: Path | None, stack: Path | None, *, idle: bool, as_json: bool) -> None:
     """Assess the fleet: cards usable, promised and used by tier and grade, idle cost, headroom, what could be released.
 
-    PROMISED is what the scheduler has placed, USED what of it runs. PROMISABLE is what the headroom (30 % unless
-    configured) leaves of the usable cards. IDLE and RELEASABLE are so many nodes, with so many cards. A node may be
+    USABLE are the good cards of nodes that take work: ready, neither cordoned nor draining. PROMISED is what the
+    scheduler has placed, USED what of it runs. PROMISABLE is what the headroom (30 % unless configured) leaves of the
+    usable cards. Where it is NOT KEPT, work still starts, but what a lost node held may find no room: bring nodes back
+    (`farside nodes`), or let work end. IDLE and RELEASABLE are so many nodes, with so many cards. A node may be
     released when it is of an older generation, nothing runs or is placed there, and its tier keeps its headroom without
     it; scarce and critical nodes never are.
 
@@ -73,7 +75,7 @@ def capacity(reason: str, write: Path | None, stack: Path | None, *, idle: bool,
         for path in written(write, found, grades):
             output.note(f"written: {path}")
     elif as_json:
-        shown = [one for one in grades if one.idle_since is not None] if idle else []
+        shown = sorted(_idle(grades), key=lambda one: one.node) if idle else []
         output.as_json({"idle": shown} if idle else found)
         return
     elif idle:
@@ -137,7 +139,7 @@ def _section(title: str, headers: Sequence[str], rows: Sequence[Sequence[str]]) 
 
 def _idle(grades: Sequence[NodeGrade]) -> list[NodeGrade]:
     """What is idle, what could go first, the longest idle first among equals."""
-    found = [one for one in grades if one.idle_since is not None]
+    found = [one for one in grades if one.idle_since is not None and (one.cards_usable or not one.cards)]
     return sorted(found, key=lambda one: (not one.releasable, one.idle_since, one.node))
 
 

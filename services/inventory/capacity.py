@@ -25,7 +25,7 @@ from services.inventory.core.capacity import CapacityRules, assess, with_release
 from services.inventory.core.facts import completed
 from services.inventory.core.promises import promise
 from services.inventory.rows import Portrait
-from services.inventory.telling import Teller, bad_cards
+from services.inventory.telling import Teller, bad_cards, takes_work
 
 PAGE = 500
 PAGE_BYTES = MAX_REPLY_BYTES - 4096
@@ -145,7 +145,7 @@ class Capacity:
             scarce=graded.scarce,
             reasons=list(graded.reasons),
             cards=len(of.facts.cards),
-            cards_usable=len(of.facts.cards) - len(bad_cards(of)),
+            cards_usable=len(of.facts.cards) - len(bad_cards(of)) if takes_work(of) else 0,
             cards_promised_milli=sum(jobs.values()),
             cards_used_milli=sum(milli for job, milli in jobs.items() if job in running),
             utilisation_pct=busy_pct,

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from contracts.nodes import NodeState
+from contracts.nodes import NodePhase, NodeState
 from services.inventory.core.facts import completed
 from services.inventory.core.grading import Graded, GradingRules, grade
 from services.inventory.core.limits import limits
@@ -50,6 +50,11 @@ class Teller:
 def bad_cards(of: Portrait) -> list[int]:
     """The cards on which nothing new may be placed."""
     return sorted({fault.card for fault in _acting(of) if fault.card is not None})
+
+
+def takes_work(of: Portrait) -> bool:
+    """Whether anything new may be placed there: it is ready, and no order keeps work away."""
+    return of.told is NodePhase.READY and of.standing is Standing.FREE
 
 
 def _acting(of: Portrait) -> list[Fault]:

@@ -242,3 +242,16 @@ async def test_an_assessment_has_a_new_version_when_it_says_something_new(stage:
     rows = await stage.db.fetch("SELECT version, actor FROM inventory.assessments ORDER BY version")
     assert [row["version"] for row in rows] == [1, 2]
     assert rows[1]["actor"].endswith(": b came")
+
+
+async def test_cards_of_a_node_that_takes_no_work_are_not_usable(stage: Stage) -> None:
+    await stage.join("a", "GPU-1", "GPU-2")
+    await stage.join("b", "GPU-3")
+    await stage.order(registry.NODES_CORDON, "a", "disk swap")
+    await stage.told("a", "graded", after=1)
+    [row] = (await stage.ask(registry.CALL_ASSESS, AssessRequest(reason="a is cordoned"))).rows
+    assert (row.nodes, row.cards, row.cards_usable, row.idle_cards) == (2, 3, 1, 1)
+    await stage.order(registry.NODES_DRAIN, "b", "rack 7")
+    await stage.told("b", "graded", after=1)
+    found = await stage.ask(registry.CALL_ASSESS, AssessRequest(reason="b is draining"))
+    assert [(one.cards_usable, one.headroom_kept) for one in found.tiers if one.tier == "central"] == [(0, False)]

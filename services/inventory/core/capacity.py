@@ -1,6 +1,7 @@
 """The capacity of the fleet: what is promised, used and idle by tier and grade, and what could be given away.
 
-Promised work must fit into what the headroom leaves of the usable cards. A node can be given away when it is of an
+Promised work must fit into what the headroom leaves of the usable cards: those of nodes that take work, but for the
+bad ones. A node can be given away when it is of an
 older generation, nothing runs or is promised there, and its tier keeps its headroom without it, also for what waits.
 """
 
@@ -133,13 +134,13 @@ def _tier(tier: Tier, grades: Sequence[NodeGrade], rules: CapacityRules) -> Tier
         cards_usable=usable,
         cards_promised_milli=promised,
         cards_promisable_milli=promisable,
-        headroom_kept=promised <= promisable,
+        headroom_kept=promised <= promisable and (usable > 0 or not any(one.cards for one in grades)),
         limits=list(known.limits),
     )
 
 
 def _row(tier: Tier, grade: str, grades: Sequence[NodeGrade]) -> CapacityRow:
-    idle = [one for one in grades if one.idle_since is not None]
+    idle = [one for one in grades if one.idle_since is not None and (one.cards_usable or not one.cards)]
     free = [one for one in grades if one.releasable]
     costs: Counter[str] = Counter()
     for one in idle:

@@ -126,6 +126,18 @@ def test_the_assessment_adds_up() -> None:
     assert (central.cards_promisable_milli, central.headroom_kept, found.declared_absent) == (11_200, True, 4)
 
 
+def test_cards_that_take_no_work_are_neither_promisable_nor_idle() -> None:
+    grades = [graded("cordoned", cards_usable=0), graded("draining", cards_usable=0, state=NodePhase.DRAINING)]
+    base = Assessment(assessed_at=T0, headroom_pct=0, tiers=[], rows=[], classes=[])
+    found = assess(grades, [], rules=RULES, absent=0, base=base)
+    central = next(one for one in found.tiers if one.tier is Tier.CENTRAL)
+    assert (central.cards_usable, central.cards_promisable_milli, central.headroom_kept) == (0, 0, False)
+    [row] = found.rows
+    assert (row.nodes, row.cards, row.idle_nodes, row.idle_cards, row.idle_cost) == (2, 16, 0, 0, [])
+    remote = next(one for one in found.tiers if one.tier is Tier.REMOTE)
+    assert remote.headroom_kept, "a tier without cards owes none"
+
+
 # ---- promises --------------------------------------------------------------------------------------------------------
 
 
