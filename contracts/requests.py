@@ -101,7 +101,7 @@ class JobsPage(Model):
 
 
 class JobQuery(Model):
-    """One job by id, by unique prefix of its id, or by name (the newest of that name)."""
+    """One job by id, by unique prefix of its id, or by name (the newest that is not over, else the newest)."""
 
     job: Annotated[str, Field(min_length=1, max_length=63)]
 
@@ -117,10 +117,11 @@ class Transition(Model):
 
 
 class JobReply(Model):
-    """A job and the way it came."""
+    """A job and the way it came. `others`: so many more jobs of the name that was asked for are not over."""
 
     job: JobState
     transitions: list[Transition]
+    others: Count = 0
 
 
 class CheckpointsQuery(Model):

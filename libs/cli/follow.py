@@ -10,7 +10,7 @@ from typing import Any
 from contracts.base import UUID_PATTERN, Model
 from contracts.jobs import JobPhase, JobState
 from contracts.registry import NO_KEY, Message
-from libs.cli import output
+from libs.cli import output, words
 from libs.cli.errors import CliError, UnreachableError
 from libs.cli.session import Session, connected
 from libs.cli.why import state_words
@@ -22,6 +22,10 @@ STOP_MARGIN_S = 60.0
 ACTOR = "cli"
 
 
+class OverError(CliError):
+    """The job has ended: nothing can be asked of it any more."""
+
+
 @dataclass(frozen=True)
 class Change:
     """A command about one job: how to build it, when (if at all) its effect shows in the job, and how to tell it."""
@@ -31,6 +35,7 @@ class Change:
     done: Callable[[JobState], bool] | None
     may_come_first: bool = False
     told: Callable[[JobState], str] = state_words
+    over: str = "there is nothing left to change"
 
 
 def ended(job: JobState) -> bool:
@@ -38,12 +43,25 @@ def ended(job: JobState) -> bool:
     return job.state is JobPhase.FINISHED
 
 
+async def live(session: Session, name: str, tenant: str, over: str) -> JobState:
+    """The job `name`. OverError, in whose words `over` is what follows, where it is over."""
+    found = await session.job(name, tenant)
+    if found.others:
+        verb = "is" if found.others == 1 else "are"
+        more = words.count(found.others, "more job")
+        output.note(f"{more} of the name {name} {verb} not over; the newest, {found.job.job_id}, is meant")
+    if ended(found.job):
+        msg = f"job {found.job.spec.name} ({found.job.job_id}) is over ({state_words(found.job)}): {over}"
+        raise OverError(msg)
+    return found.job
+
+
 async def ask_for(change: Change, name: str, tenant: str, stack: Path | None, *, as_json: bool) -> None:
     """Send the command about the job `name`, wait for its effect, print the job."""
     async with connected(stack) as session:
         try:
-            job = await session.job_state(name, tenant)
-        except UnreachableError:
+            job = await live(session, name, tenant, change.over)
+        except (UnreachableError, OverError):
             raise
         except CliError:
             if not change.may_come_first or tenant == NO_KEY or not re.match(UUID_PATTERN, name):

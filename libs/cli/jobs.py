@@ -27,7 +27,8 @@ LIST_LIMIT = 50
 def job() -> None:
     """Submit jobs, follow them, end them.
 
-    JOB is an id, the beginning of one that no other job shares, or a name (the newest job of that name).
+    JOB is an id, the beginning of one that no other job shares, or a name: the newest job of that name that is
+    not over, else the newest. What is over cannot be cancelled, held, released or reprioritized (exit status 1).
 
     Exit status: 0 done; 1 refused, failed or not found; 2 wrong usage or a mistake
     in the job file; 3 the stack does not answer.
@@ -173,6 +174,10 @@ def cancel(name: str, reason: str, tenant: str, stack: Path | None, *, no_wait: 
     """
     done = None if no_wait else ended
     change = Change(
-        registry.JOBS_CANCEL, lambda job_id: JobCancel(job_id=job_id, reason=reason), done, may_come_first=True
+        registry.JOBS_CANCEL,
+        lambda job_id: JobCancel(job_id=job_id, reason=reason),
+        done,
+        may_come_first=True,
+        over="there is nothing left to cancel",
     )
     run(ask_for(change, name, tenant, stack, as_json=as_json))

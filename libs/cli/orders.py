@@ -10,7 +10,7 @@ from contracts.jobs import JobHold, JobPhase, JobRelease, JobReprioritize, JobSt
 from libs.bus.events import Event
 from libs.cli import options, output
 from libs.cli.errors import CliError, UnreachableError
-from libs.cli.follow import ACTOR, WAIT_S, Change, ask_for
+from libs.cli.follow import ACTOR, WAIT_S, Change, ask_for, live
 from libs.cli.manual import Manual
 from libs.cli.session import Session, connected, run
 from libs.cli.why import WAITING, state_words
@@ -44,7 +44,13 @@ def hold(name: str, reason: str, tenant: str, stack: Path | None, *, as_json: bo
       farside job hold digits-train --reason "dataset is being repaired"
 
     """
-    change = Change(registry.JOBS_HOLD, lambda job_id: JobHold(job_id=job_id, reason=reason), is_held, told=held_words)
+    change = Change(
+        registry.JOBS_HOLD,
+        lambda job_id: JobHold(job_id=job_id, reason=reason),
+        is_held,
+        told=held_words,
+        over="it is not placed again",
+    )
     run(ask_for(change, name, tenant, stack, as_json=as_json))
 
 
@@ -59,7 +65,9 @@ def release(name: str, tenant: str, stack: Path | None, *, as_json: bool) -> Non
       farside job release digits-train
 
     """
-    change = Change(registry.JOBS_RELEASE, lambda job_id: JobRelease(job_id=job_id), is_released)
+    change = Change(
+        registry.JOBS_RELEASE, lambda job_id: JobRelease(job_id=job_id), is_released, over="no hold is left"
+    )
     run(ask_for(change, name, tenant, stack, as_json=as_json))
 
 
@@ -105,7 +113,7 @@ async def _reprioritize(
     name: str, priority: Priority, reason: str, tenant: str, stack: Path | None, *, as_json: bool
 ) -> None:
     async with connected(stack) as session:
-        job = await session.job_state(name, tenant)
+        job = await live(session, name, tenant, "its class can no longer change")
         if job.spec.effective_priority is not priority:
             job = await _changed(session, job, JobReprioritize(job_id=job.job_id, priority=priority, reason=reason))
     if job.refused is not None:
@@ -119,9 +127,6 @@ async def _reprioritize(
 
 async def _changed(session: Session, job: JobState, order: JobReprioritize) -> JobState:
     """Send the order; returns the job as the event tells that answers it."""
-    if job.outcome is not None:
-        msg = f"job {job.spec.name} is over ({state_words(job)}): its class can no longer change"
-        raise CliError(msg)
     since = await session.next_sequence(registry.JOBS_WAITING)
     await session.publish(
         registry.JOBS_REPRIORITIZE, order, key=job.tenant, subject=job.job_id, actor=ACTOR, id=new_id()

@@ -28,7 +28,12 @@ _PAGE = """
 """
 _BY_ID = "SELECT * FROM jobs WHERE ($1::text IS NULL OR tenant = $1) AND job_id = $2"
 _BY_NAME = """
-    SELECT * FROM jobs WHERE ($1::text IS NULL OR tenant = $1) AND name = $2 ORDER BY submitted_at DESC LIMIT 1
+    SELECT * FROM jobs WHERE ($1::text IS NULL OR tenant = $1) AND name = $2
+    ORDER BY phase <> 'finished' DESC, submitted_at DESC LIMIT 1
+"""
+_OTHERS = """
+    SELECT count(*) FROM jobs
+    WHERE ($1::text IS NULL OR tenant = $1) AND name = $2 AND phase <> 'finished' AND job_id <> $3
 """
 _BY_PREFIX = """
     SELECT * FROM jobs WHERE ($1::text IS NULL OR tenant = $1) AND starts_with(job_id, $2) ORDER BY job_id LIMIT 2
@@ -50,13 +55,16 @@ async def page_of_jobs(conn: Connection, key: str, query: JobsQuery) -> JobsPage
 
 
 async def one_job(conn: Connection, key: str, query: JobQuery) -> JobReply:
-    """One job by id, by name (the newest) or by a unique prefix of its id. Raises Problem when there is none."""
+    """One job by id, by name (the newest live one, else the newest) or by a unique prefix of its id; else a Problem."""
     row = await _find(conn, _tenant(key), query.job)
     job = to_state(store.to_job(row))
     rows = await conn.fetch(_TRANSITIONS, job.job_id, MAX_TRANSITIONS)
     transitions = [_transition(entry) for entry in rows]
     budget = REPLY_BUDGET_BYTES - len(job.model_dump_json())
-    return JobReply(job=job, transitions=list(reversed(fit(transitions, budget))))
+    others = 0
+    if job.spec.name == query.job != job.job_id:
+        others = await conn.fetchval(_OTHERS, _tenant(key), job.spec.name, job.job_id)
+    return JobReply(job=job, transitions=list(reversed(fit(transitions, budget))), others=others)
 
 
 async def find_job(conn: Connection, key: str, wanted: str) -> Job:

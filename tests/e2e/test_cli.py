@@ -141,6 +141,9 @@ def test_hold_release_cancel(farside: Shell) -> None:
     finally:
         ended = [farside("job", "cancel", job_id, "--reason", "enough", "--json") for job_id in jobs]
     assert [(done.status, done.json()["outcome"]) for done in ended] == [(0, "cancelled")] * 3
+    for order in ("cancel", "hold", "release"):
+        again = farside("job", order, waiting)
+        assert (again.status, "is over (finished: cancelled): " in again.err) == (1, True), again.err
 
 
 def reason(farside: Shell, job_id: str, code: str) -> dict[str, Any] | None:

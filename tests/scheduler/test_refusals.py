@@ -182,7 +182,14 @@ async def test_pages_of_jobs_and_jobs_by_name_or_prefix(stage: Stage) -> None:
         if cursor is None:
             break
     assert seen == [job.job_id for job in reversed(jobs)]
-    assert (await stage.job("job-1")).job.job_id == jobs[3].job_id
+    found = await stage.job("job-1")
+    assert (found.job.job_id, found.others) == (jobs[3].job_id, 1)
+    assert (await stage.job(jobs[1].job_id)).others == 0, "an id means one job"
+    for index, meant in ((3, 1), (1, 3)):
+        await stage.cancel(jobs[index])
+        await stage.told(jobs[index], "finished")
+        found = await stage.job("job-1")
+        assert (found.job.job_id, found.others) == (jobs[meant].job_id, 0), "the newest live one, else the newest"
     for wanted, code in (("01", ProblemCode.INVALID), ("nothing", ProblemCode.NOT_FOUND)):
         with pytest.raises(Problem) as caught:
             await stage.client.request(registry.QUERY_JOB, JobQuery(job=wanted), key="_", timeout_s=PATIENCE_S)
