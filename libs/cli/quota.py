@@ -91,5 +91,6 @@ def amount(value: int, line: QuotaLine) -> str:
 
 def remarks(one: TenantQuota) -> list[str]:
     """What no column holds."""
-    pools = [f"{one.tenant} runs in {', '.join(one.pools)} only"] if one.pools else []
+    noun = "pool" if len(one.pools) == 1 else "pools"
+    pools = [f"{one.tenant} may also use {noun} {', '.join(one.pools)}"] if one.pools else []
     return [*pools, *([f"{one.tenant} is suspended: none of its jobs is placed"] if one.suspended else [])]

@@ -45,16 +45,20 @@ def frees(reason: Reason, stay: Stay | None, job: JobRow, nodes: Iterable[NodeRo
     """What would let the job start; empty where the code of the reason says all. `cohort`: its tenants."""
     match reason.code:
         case ReasonCode.WAITING_FOR_NODES if hopeless(reason) and stay is not None and stay.returns:
-            return _back(job, nodes)
+            return _back(job, nodes) + (f", or {stay.frees}" if stay.frees else "")
         case ReasonCode.WAITING_FOR_NODES if hopeless(reason):
-            return f"no end of a job would do: it takes {_smaller(reason)}"
+            more = "" if stay is None else stay.frees
+            return f"no end of a job would do: it takes {more or _smaller(reason)}"
         case code if code in _ENDS_OF_JOBS:
             back = _back(job, nodes)
             return f"{_ENDS_OF_JOBS[code]}, or {back}" if back else _ENDS_OF_JOBS[code]
         case ReasonCode.WAITING_FOR_QUOTA:
             return _quota(reason, None if stay is None else stay.cohort, job, cohort)
+        case ReasonCode.WAITING_FOR_DATASET if job.dataset is not None:
+            name, version = job.dataset
+            return f"`farside dataset put FOLDER --name {name} --version {version}`, or the end of a transfer of it"
         case _:
-            return ""
+            return "" if stay is None else stay.frees
 
 
 def _back(job: JobRow, nodes: Iterable[NodeRow]) -> str:

@@ -22,6 +22,7 @@ Floats = NDArray[np.float64]
 CARD = 1_000_000
 NEVER = np.iinfo(np.int64).max
 ANYONE = -1
+NO_RACK = "//"  # between zone and node: the rack of a node that tells none
 TIERS = tuple(Tier)
 
 
@@ -249,7 +250,7 @@ class Stay:
     """Why one job gets no place now, and when it may expect one.
 
     `returns`: nodes that are known but not ready would hold it, if those that are ready were empty. `cohort` is the one
-    whose bound is in the way.
+    whose bound is in the way. `frees`: what would let it start, where that is more than its reason tells.
     """
 
     job_id: str
@@ -259,6 +260,7 @@ class Stay:
     basis: str = ""
     returns: bool = False
     cohort: str | None = None
+    frees: str = ""
 
 
 @dataclass(frozen=True)

@@ -31,13 +31,14 @@ CROWDED = "not known: room is kept for jobs that come before it"
 class Wait:
     """Why a job waits, when it may start, and what that rests on. No reason: what the fleet lacks in the end.
 
-    `cohort`: whose bound is in the way.
+    `cohort`: whose bound is in the way. `frees`: as in `Stay`.
     """
 
     reason: Reason | None
     starts_us: int = NEVER
     basis: str = ""
     cohort: str | None = None
+    frees: str = ""
 
 
 class Blocked:

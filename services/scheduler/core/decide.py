@@ -101,6 +101,7 @@ class _Planner:
         self._hopeless = Hopeless()
         self._kept: dict[tuple[int, int], tuple[int, Reason]] = {}
         self._reserved: dict[tuple[int, int], Reason] = {}
+        self._opens: dict[tuple[int, int], int] = {}
         self._pool = pools_of(queue.shapes)
         self._stuck: dict[int, int] = {}
         self._holds: dict[int, _Hold] = {}
@@ -163,25 +164,28 @@ class _Planner:
                 self._give(turn, outcome)
                 return
             wait = self._blocked.wait(turn, outcome)
+            if outcome is not None and wait.reason is outcome:
+                opens_us = self._opens[self._shape[job], self._scene.keeping.group(turn.tenant)]
+                wait = replace(wait, frees=stays.before(opens_us, self._scene.now_us))
             self._stuck.setdefault(self._pool[self._shape[job]], job)
         self._waits.append((job, wait))
 
     def _stays(self) -> Iterator[Stay]:
         """What the fleet lacks is told as it is when all is placed, once for each shape."""
         scene, figures = self._scene, Figures(self._scene.room)
-        known: dict[tuple[int, int], tuple[Reason, bool]] = {}
+        known: dict[tuple[int, int], tuple[Reason, bool, str]] = {}
         tenants: list[int] = scene.queue.tenant.tolist()
         for job, wait in self._waits:
-            reason, returns, shape = wait.reason, False, self._shape[job]
+            reason, returns, frees, shape = wait.reason, False, wait.frees, self._shape[job]
             if reason is None:
                 key = shape, scene.keeping.group(tenants[job])
                 if key not in known:
-                    demand = scene.queue.shapes[shape]
-                    supply = figures.supply(demand, key[1], scene.keeping.usable(key[1]))
-                    known[key] = stays.explain(demand, supply), supply.returns(demand.members)
-                reason, returns = known[key]
+                    demand, usable = scene.queue.shapes[shape], scene.keeping.usable(key[1])
+                    supply = figures.with_pools(figures.supply(demand, key[1], usable), demand, usable)
+                    known[key] = stays.explain(demand, supply), supply.returns(demand.members), stays.remedy(supply)
+                reason, returns, frees = known[key]
             name, version = scene.queue.job_ids[job], self._version[job]
-            yield Stay(name, version, reason, wait.starts_us, wait.basis, returns, wait.cohort)
+            yield Stay(name, version, reason, wait.starts_us, wait.basis, returns, wait.cohort, frees)
 
     # ---- bounds ------------------------------------------------------------------------------------------------------
 
@@ -198,9 +202,9 @@ class _Planner:
             return Wait(None) if self._never(turn) else self._short(turn, short)
         first = self._stuck.get(self._pool[self._shape[job]]) if scene.policy.strict else None
         if first is not None:
-            return Wait(
-                stays.blocked(scene.queue.job_ids[first], scene.queue.shapes[self._shape[job]], self._asked[job])
-            )
+            demand = scene.queue.shapes[self._shape[job]]
+            told = stays.blocked(scene.queue.job_ids[first], demand, self._asked[job])
+            return Wait(told, frees="the start of the job that comes before it")
         return self._behind(turn)
 
     def _never(self, turn: Turn) -> bool:
@@ -248,14 +252,15 @@ class _Planner:
 
     def _behind(self, turn: Turn) -> Wait | None:
         """Whether an earlier job of the tenant waits for its limit and would be put off."""
-        hold, accounts, asked = self._holds.get(turn.tenant), self._scene.accounts, self._asked[turn.job]
+        scene, accounts = self._scene, self._scene.accounts
+        hold, asked = self._holds.get(turn.tenant), self._asked[turn.job]
         if hold is None or not asked or self._end(turn.job) <= hold.until_us:
             return None
         used, limit = accounts.used[turn.tenant], accounts.most(turn.tenant)
         if used + asked + hold.asked <= limit:
             return None
-        tenant, first = self._scene.tenants.names[turn.tenant], self._scene.queue.job_ids[hold.job]
-        return Wait(stays.behind(tenant, first, asked, used, limit))
+        tenant, first = scene.tenants.names[turn.tenant], scene.queue.job_ids[hold.job]
+        return Wait(stays.behind(tenant, first, asked, used, limit), frees=stays.before(hold.until_us, scene.now_us))
 
     # ---- places ------------------------------------------------------------------------------------------------------
 
@@ -296,7 +301,7 @@ class _Planner:
         beside = scene.room.find(scene.queue.shapes[self._shape[job]], scene.keeping.open(group, end), avoid)
         if beside is not None:
             return beside
-        owner, _ = scene.keeping.owner(nodes_of(found), end)
+        owner, self._opens[self._shape[job], group] = scene.keeping.owner(nodes_of(found), end)
         told = owner, self._shape[job]
         if told not in self._reserved:
             demand = scene.queue.shapes[self._shape[job]]

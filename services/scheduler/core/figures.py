@@ -73,7 +73,21 @@ class Figures:
             return found
         nodes = sum(self._hosts[tier, group].nodes_known for tier in demand.tiers)
         lack = found.lack if found.cards_total or not demand.cards else self._no_such_cards(demand, found, allowed)
-        return replace(found, lack=lack, nodes_known=nodes, known=self._by_known_nodes(demand, allowed))
+        everywhere = np.ones(len(self._room.fleet.nodes), dtype=np.bool_) if allowed is None else allowed
+        return replace(found, lack=lack, nodes_known=nodes, known=self._held(demand, everywhere))
+
+    def with_pools(self, supply: Supply, demand: Demand, group: Bools | None) -> Supply:
+        """The same with the pools that are not the group's, where all ready nodes together would hold the gang.
+
+        Told are those that hold a member. `group`: the nodes that the group may use.
+        """
+        fleet = self._room.fleet
+        if group is None or not supply.never or self._held(demand, fleet.ready) < demand.members:
+            return supply
+        one = replace(demand, members=1)
+        others: list[int] = np.unique(fleet.pool[fleet.ready & ~group]).tolist()
+        some = (pool for pool in others if self._held(one, fleet.ready & (fleet.pool == pool)))
+        return replace(supply, pools=tuple(fleet.pools[pool] for pool in some))
 
     def _supplies(self, demand: Demand, group: int, allowed: Bools | None) -> Iterator[Supply]:
         by_cards = _cards_alone(demand)
@@ -87,10 +101,9 @@ class Figures:
             for cards in self._cards[key]:
                 yield self._known(demand, tier, self._hosts[tier, group], cards)
 
-    def _by_known_nodes(self, demand: Demand, allowed: Bools | None) -> int:
-        """How many members would find a place near enough to each other if all nodes were ready and empty."""
+    def _held(self, demand: Demand, there: Bools) -> int:
+        """How many members would find a place near enough to each other if those nodes were ready and empty."""
         fleet, layout = self._room.fleet, self._room.layout
-        there = np.ones(len(fleet.nodes), dtype=np.bool_) if allowed is None else allowed
         needs = (need_of(layout, _cards_alone(demand), tier) for tier in demand.tiers)
         found = (reached(fleet, layout, demand, cards)[0] for need in needs for cards in self._of_cards(need, there))
         return max(found, default=0)

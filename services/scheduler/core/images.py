@@ -27,7 +27,7 @@ def refusal(spec: JobSpec, listed: tuple[str, ...] | None, bound: Bound | None) 
     image = spec.image
     reference = None if image is None else image.reference
     if listed is not None and not any(reference and fnmatchcase(reference, pattern) for pattern in listed):
-        return words.image_not_listed(spec.tenant, reference)
+        return words.image_not_listed(spec.tenant, reference, listed)
     if image is None:
         return None
     if image.dataset is not None and spec.dataset is not None and image.dataset != spec.dataset:

@@ -5,7 +5,9 @@ from services.scheduler.core.arrays import CARD, NEVER, Demand, Level, PreemptWh
 from services.scheduler.core.fairness import Short
 from services.scheduler.core.packing import Supply
 from services.scheduler.core.packing.supply import Lack
-from services.scheduler.core.words import amount_of, reason, size, waiting_for_quota
+from services.scheduler.core.words import NAMED, amount_of, reason, size, waiting_for_quota
+
+US_PER_S = 1_000_000
 
 # ---- bounds of tenants -----------------------------------------------------------------------------------------------
 
@@ -72,10 +74,18 @@ def blocked(first: str, demand: Demand, asked: int) -> Reason:
     return _turn(ReasonCode.RESERVED, demand, asked, f"job {first} comes before it and does not fit yet")
 
 
-def leaving(victims: int, demand: Demand, asked: int) -> Reason:
-    """Victims were told to go."""
-    who = "1 job told to leave for it saves its" if victims == 1 else f"{victims} jobs told to leave for it save their"
-    return _turn(ReasonCode.WAITING_FOR_PREEMPTION, demand, asked, f"{who} work")
+def before(opens_us: int, now_us: int) -> str:
+    """What lets it start beside room that is kept from `opens_us` on."""
+    start, left_s = "the start of the job that it is kept for", (opens_us - now_us) // US_PER_S
+    if left_s <= 0 or opens_us == NEVER:
+        return start
+    return f"{start}, or a `max_runtime_s` of at most {left_s}"
+
+
+def leaving(gone: int, demand: Demand, asked: int) -> Reason:
+    """Jobs go from where it is to run, for it or by their owners' wish."""
+    who = "1 job there is" if gone == 1 else f"{gone} jobs there are"
+    return _turn(ReasonCode.WAITING_FOR_PREEMPTION, demand, asked, f"{who} leaving")
 
 
 def _turn(code: ReasonCode, demand: Demand, asked: int, why: str) -> Reason:
@@ -91,18 +101,20 @@ def _turn(code: ReasonCode, demand: Demand, asked: int, why: str) -> Reason:
 
 def told_to_leave(why: PreemptWhy, tenant: str, job: str | None, held: int) -> Reason:
     """What a victim is told."""
-    because = _WHY[why].format(job=job, tenant=tenant)
+    one = held in {0, CARD}
+    be, go, make = ("is", "goes", "makes") if one else ("are", "go", "make")
+    because = _WHY[why].format(job=job, tenant=tenant, be=be, was="was" if one else "were", go=go, make=make)
     text = f"its {count(held) if held else 'place'} {because}: it goes on later from its newest checkpoint"
     return _cards_reason(ReasonCode.PREEMPTED, text, asked=held)
 
 
 _WHY = {
-    PreemptWhy.PRIORITY: "go to job {job} of a higher class",
-    PreemptWhy.GUARANTEE: "were borrowed beyond the guarantee of tenant {tenant} and go back to job {job}",
-    PreemptWhy.TURN: "were held long: the turn goes to job {job}",
-    PreemptWhy.QUOTA: "are above the lowered limit of tenant {tenant}",
-    PreemptWhy.CONSOLIDATION: "make room for job {job}, and it has room elsewhere",
-    PreemptWhy.DRAIN: "are in a pool that is no longer for tenant {tenant}",
+    PreemptWhy.PRIORITY: "{go} to job {job} of a higher class",
+    PreemptWhy.GUARANTEE: "{was} borrowed beyond the guarantee of tenant {tenant} and {go} back to job {job}",
+    PreemptWhy.TURN: "{was} held long: the turn goes to job {job}",
+    PreemptWhy.QUOTA: "{be} above the lowered limit of tenant {tenant}",
+    PreemptWhy.CONSOLIDATION: "{make} room for job {job}, and it has room elsewhere",
+    PreemptWhy.DRAIN: "{be} in a pool that is no longer for tenant {tenant}",
 }
 
 
@@ -142,12 +154,36 @@ def _kind(demand: Demand, number: int = 0) -> str:
     return f"{kind} of at least {size(demand.card_memory_bytes)}" if demand.card_memory_bytes else kind
 
 
+def remedy(supply: Supply) -> str:
+    """What would let it start where nodes are there, and a file keeps it from them; empty where none does."""
+    if supply.pools:
+        return f"{_pools(supply)} under `pools` in the tenant's file, or other `pools` in the policy file"
+    if supply.lack is None or not supply.lack.unknown:
+        return ""
+    column = "rack" if supply.lack.near == Level.RACK else "card_link.kind"
+    return f"`farside nodes import` with `{column}` of these nodes, or `topology` without `required`"
+
+
+def _pools(supply: Supply) -> str:
+    """`pool big`; of many the first."""
+    more = len(supply.pools) - NAMED
+    named = ", ".join(supply.pools[:NAMED]) + (f" and {more} more" if more > 0 else "")
+    return f"pool {named}" if len(supply.pools) == 1 else f"pools {named}"
+
+
+def _kept_from(supply: Supply) -> str:
+    """Whose nodes would do."""
+    if len(supply.pools) == 1:
+        return f"{_pools(supply)} has such nodes, but the tenant's file does not name that pool"
+    return f"{_pools(supply)} have such nodes, but the tenant's file names none of them"
+
+
 def _no_nodes(demand: Demand, supply: Supply) -> Reason:
-    where = f"{' or '.join(demand.tiers)} nodes"
-    text = (
-        f"asks {_asked(demand)}: no {where} are ready ({supply.nodes_known} are known): waits for nodes to announce "
-        "themselves or to return"
-    )
+    where, waits = f"{' or '.join(demand.tiers)} nodes", "waits for nodes to announce themselves or to return"
+    text = f"no {where} are ready ({supply.nodes_known} are known): {waits}"
+    if supply.pools:
+        text = f"no {where} that its tenant may use are ready ({supply.nodes_known} are known): {_kept_from(supply)}"
+    text = f"asks {_asked(demand)}: {text}"
     return reason(ReasonCode.WAITING_FOR_NODES, text, "nodes", used=0, asked=demand.members, allowed=0)
 
 
@@ -193,6 +229,8 @@ def _never(demand: Demand, supply: Supply, lack: Lack) -> Reason:
         text += f"; with the {out} not ready they would"
     elif out:
         text += f", nor would the {out} not ready help"
+    if supply.pools:
+        text += f"; {_kept_from(supply)}"
     return reason(ReasonCode.WAITING_FOR_NODES, text, lack.resource, used=0, asked=lack.asked, allowed=lack.allowed)
 
 
@@ -207,6 +245,9 @@ _AREAS = {Level.LINK: "card link", Level.NODE: "node", Level.RACK: "rack", Level
 def _could(supply: Supply, lack: Lack) -> str:
     """What there is, even when empty."""
     nodes = f"the {supply.nodes_ready} ready {supply.tier} node{'' if supply.nodes_ready == 1 else 's'}"
+    nodes += " that its tenant may use" if supply.pools else ""
+    if lack.unknown:
+        return f"no {_AREAS[Level(lack.near or '')]} is known of {nodes}: declare it with `farside nodes import`"
     have, amount = "has" if supply.nodes_ready == 1 else "have", amount_of(lack.resource, lack.allowed)
     match lack.resource, lack.near:
         case "card_memory_bytes", _:
@@ -233,6 +274,11 @@ def members_of(number: int) -> str:
     return f"{number} member{'' if number == 1 else 's'}"
 
 
+def only(number: int) -> str:
+    """`no member`, `only 2 members`."""
+    return f"only {members_of(number)}" if number else "no member"
+
+
 # ---- what others hold ------------------------------------------------------------------------------------------------
 
 
@@ -244,7 +290,7 @@ def _card_bound(demand: Demand, supply: Supply, where: str) -> Reason:
         code = ReasonCode.FRAGMENTED
         text = (
             f"asks {_times(demand)}{demand.cards} {_kind(demand, demand.cards)}: {free} are free on {where}, "
-            f"but scattered: only {members_of(supply.slots_free_by_cards)} would fit"
+            f"but scattered: {only(supply.slots_free_by_cards)} would fit"
         )
     return reason(code, text, "cards", used=total - free, asked=asked, allowed=total)
 
@@ -258,7 +304,7 @@ def _share_bound(demand: Demand, supply: Supply, where: str) -> Reason:
         f"free on {where}"
     )
     if free >= asked:
-        text += f", but scattered: only {members_of(supply.slots_free_by_cards)} would fit on one card each"
+        text += f", but scattered: {only(supply.slots_free_by_cards)} would fit on one card each"
     return reason(code, text, "card_millionths", used=total - free, asked=asked, allowed=total)
 
 

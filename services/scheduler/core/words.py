@@ -14,6 +14,7 @@ CARD = 1_000_000
 KIB = 1024
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 MAX_MESSAGE_CHARS = 1024
+NAMED = 4
 
 
 def reason(
@@ -148,8 +149,8 @@ def gpu_hours_exceeded(tenant: str, used_ms: int, asked_ms: int, allowed_ms: int
 
 def never_fits(tenant: str, resource: str, asked: int, allowed: int) -> Reason:
     """More at a time than the tenant may ever have."""
-    text = f"tenant {tenant} asks {asked} {_plain(resource)} at a time, its quota is {allowed}: ask for at most that"
-    return reason(ReasonCode.QUOTA_EXCEEDED, text, resource, used=0, asked=asked, allowed=allowed)
+    text = f"tenant {tenant} asks {amount_of(resource, asked)} at a time, its quota is {allowed}: ask for at most that"
+    return reason(ReasonCode.QUOTA_EXCEEDED, text, resource, asked=asked, allowed=allowed)
 
 
 def exceeds_largest_quota(tenant: str, asked: int, allowed: int) -> Reason:
@@ -158,7 +159,7 @@ def exceeds_largest_quota(tenant: str, asked: int, allowed: int) -> Reason:
         f"tenant {tenant} asks {amount_of('cards', asked)} at a time and may never hold more than {allowed}, with all "
         "that its cohort could lend: ask for at most that"
     )
-    return reason(ReasonCode.EXCEEDS_LARGEST_QUOTA, text, "cards", used=0, asked=asked, allowed=allowed)
+    return reason(ReasonCode.EXCEEDS_LARGEST_QUOTA, text, "cards", asked=asked, allowed=allowed)
 
 
 def beyond_limit(spec: JobSpec, resource: str, asked: int, allowed: int) -> Reason:
@@ -170,10 +171,12 @@ def beyond_limit(spec: JobSpec, resource: str, asked: int, allowed: int) -> Reas
     return reason(ReasonCode.BEYOND_LIMIT, text, resource, asked=asked, allowed=allowed)
 
 
-def image_not_listed(tenant: str, reference: str | None) -> Reason:
-    """The tenant's file lists what may run."""
+def image_not_listed(tenant: str, reference: str | None, listed: tuple[str, ...]) -> Reason:
+    """The tenant's file lists what may run, as patterns."""
     what = "names no image" if reference is None else f"names image {reference}"
-    text = f"the job {what}, tenant {tenant} may run listed images only: use one that its file lists"
+    more = f" and {len(listed) - NAMED} more" if len(listed) > NAMED else ""
+    there = f"those of its file: {', '.join(listed[:NAMED])}{more}" if listed else "none: its file lists none"
+    text = f"the job {what}, tenant {tenant} may run {there}"
     return reason(ReasonCode.IMAGE_NOT_ALLOWED, text, "image")
 
 

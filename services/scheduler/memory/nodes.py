@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from services.scheduler.core.arrays import ANYONE, CARD, NEVER, TIERS, Demand, Fleet, Ints
+from services.scheduler.core.arrays import ANYONE, CARD, NEVER, NO_RACK, TIERS, Demand, Fleet, Ints
 from services.scheduler.core.model import Seat
 from services.scheduler.memory.rows import NodeRow
 from services.scheduler.memory.table import Table, Words, positions
@@ -216,7 +216,7 @@ def _left(limit: Ints, used: Ints) -> Ints:
 
 def _rack(row: NodeRow) -> str:
     """A rack within its zone; a node that tells none is nobody's neighbour."""
-    return f"{row.zone}/{row.rack}" if row.rack else f"{row.zone}//{row.node}"
+    return f"{row.zone}/{row.rack}" if row.rack else f"{row.zone}{NO_RACK}{row.node}"
 
 
 def _codes(words: list[str]) -> tuple[tuple[str, ...], Ints]:

@@ -158,7 +158,7 @@ def test_rows_of_a_quota() -> None:
     assert (rows[1]["LEFT"], rows[1]["GUARANTEED"], rows[1]["BORROWED"]) == ("7 cards", "8 cards", "1 card")
     assert [row["RESOURCE"] for row in rows] == ["GPU-hours a month", "cards at a time", "jobs at a time"]
     assert (rows[2]["USED"], rows[2]["LIMIT"], rows[2]["GUARANTEED"]) == ("2 jobs", "20 jobs", "")
-    assert quota.remarks(tenant) == ["acme runs in vision only"]
+    assert quota.remarks(tenant) == ["acme may also use pool vision"]
     suspended = tenant.model_copy(update={"suspended": True, "pools": []})
     assert quota.remarks(suspended) == ["acme is suspended: none of its jobs is placed"]
 

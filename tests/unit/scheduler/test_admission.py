@@ -171,6 +171,16 @@ def test_a_tenant_with_a_list_of_images_runs_no_other(
     tenant = replace(ACME, images=listed)
     reason = refusal(spec(image=image), tenant, Terms(()), Standing(), NOW)
     assert code(reason) == (None if taken else ReasonCode.IMAGE_NOT_ALLOWED)
+    if reason is not None:
+        said = "may run those of its file: registry.example/vision/*" if listed else "may run none: its file lists none"
+        assert reason.message.endswith(said)
+
+
+def test_of_many_patterns_of_images_the_first_are_named() -> None:
+    tenant = replace(ACME, images=tuple("abcdef"))
+    reason = refusal(spec(), tenant, Terms(()), Standing(), NOW)
+    assert reason is not None
+    assert reason.message == ("the job names no image, tenant acme may run those of its file: a, b, c, d and 2 more")
 
 
 @pytest.mark.parametrize(
@@ -232,7 +242,12 @@ def test_more_cards_than_guarantee_and_borrowing_together_are_refused_by_that_na
     reason = refusal(spec(members=4), tenant, Terms(()), Standing(), NOW)
     assert code(reason) is ReasonCode.EXCEEDS_LARGEST_QUOTA
     assert reason is not None
-    assert (reason.asked, reason.allowed) == (8, 6)
+    assert (reason.used, reason.asked, reason.allowed) == (None, 8, 6)
+    few = replace(tenant, quotas=replace(tenant.quotas, cards=7, limit=None))
+    reason = refusal(spec(members=4), few, Terms(()), Standing(), NOW)
+    assert reason is not None
+    assert (reason.code, reason.used, reason.asked, reason.allowed) == (ReasonCode.QUOTA_EXCEEDED, None, 8, 7)
+    assert reason.message.startswith("tenant acme asks 8 cards at a time, its quota is 7: ")
 
 
 def test_more_cards_than_a_whole_cohort_could_lend_are_refused() -> None:

@@ -2,7 +2,11 @@
 
 from typing import Any
 
+import pytest
+
 from contracts.base import ReasonCode
+from services.scheduler.core import stays
+from services.scheduler.core.arrays import CARD, PreemptWhy
 from services.scheduler.core.policy import Policy
 from tests.unit.scheduler.scenes import Node, Run, Tenant, World, job, kept, victims, where, why
 
@@ -20,8 +24,31 @@ def test_a_higher_class_takes_preemptible_work_of_a_lower_one() -> None:
     assert victims(plan) == {"r": "priority"}
     assert plan.preemptions[0].for_job == "j"
     assert why(plan) == {"j": ReasonCode.WAITING_FOR_PREEMPTION}
+    assert plan.stays[0].reason.message == "asks 1 card: 1 job there is leaving"
+    assert plan.preemptions[0].reason.message.startswith("its 2 cards go to job j of a higher class: ")
     assert kept(plan) == {"j": ["n"]}
     assert plan.placements == ()
+
+
+@pytest.mark.parametrize(
+    ("cause", "held", "said"),
+    [
+        (PreemptWhy.PRIORITY, CARD, "its 1 card goes to job j of a higher class"),
+        (PreemptWhy.PRIORITY, 0, "its place goes to job j of a higher class"),
+        (
+            PreemptWhy.GUARANTEE,
+            CARD,
+            "its 1 card was borrowed beyond the guarantee of tenant acme and goes back to job j",
+        ),
+        (PreemptWhy.GUARANTEE, 2 * CARD, "its 2 cards were borrowed beyond the guarantee of tenant acme and go back"),
+        (PreemptWhy.TURN, CARD // 2, "its 0.5 cards were held long: the turn goes to job j"),
+        (PreemptWhy.QUOTA, CARD, "its 1 card is above the lowered limit of tenant acme"),
+        (PreemptWhy.CONSOLIDATION, CARD, "its 1 card makes room for job j, and it has room elsewhere"),
+        (PreemptWhy.DRAIN, CARD, "its 1 card is in a pool that is no longer for tenant acme"),
+    ],
+)
+def test_a_victim_is_told_of_one_card_as_of_one(cause: PreemptWhy, held: int, said: str) -> None:
+    assert stays.told_to_leave(cause, "acme", "j", held).message.startswith(said)
 
 
 def test_what_is_not_preemptible_stays_within_its_class() -> None:

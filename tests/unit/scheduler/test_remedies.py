@@ -75,6 +75,23 @@ def test_only_nodes_that_could_hold_the_job_are_named_and_of_many_the_first() ->
     assert told.endswith("c-3 is lost: it is back when its agent reports; and 2 more")
 
 
+def test_what_the_plan_knows_beside_its_reason_comes_first() -> None:
+    why = reason(ReasonCode.WAITING_FOR_NODES, "", "nodes", used=0, asked=2, allowed=0)
+    stay = Stay("j", 1, why, frees="pool big under `pools`")
+    assert remedies.frees(why, stay, JOB, (), ()) == "no end of a job would do: it takes pool big under `pools`"
+    told = remedies.frees(why, replace(stay, returns=True), JOB, (replace(NODE, phase=NodePhase.LOST),), ())
+    assert told.endswith("it is back when its agent reports, or pool big under `pools`")
+    kept = reason(ReasonCode.RESERVED, "", "cards", asked=1)
+    assert remedies.frees(kept, replace(stay, frees="the start of it"), JOB, (), ()) == "the start of it"
+    assert remedies.frees(kept, None, JOB, (), ()) == ""
+
+
+def test_a_dataset_is_named_in_the_command_that_puts_it() -> None:
+    why = reason(ReasonCode.WAITING_FOR_DATASET, "", "dataset")
+    told = remedies.frees(why, None, replace(JOB, dataset=("digits", "v1")), (), ())
+    assert told == "`farside dataset put FOLDER --name digits --version v1`, or the end of a transfer of it"
+
+
 def test_quotas_name_the_field_and_the_file() -> None:
     over = reason(ReasonCode.WAITING_FOR_QUOTA, "", "cards", used=1, asked=1, allowed=1)
     own = Stay("j", 1, over)

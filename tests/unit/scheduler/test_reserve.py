@@ -22,6 +22,7 @@ def test_a_blocked_gang_keeps_the_room_that_it_will_have() -> None:
     assert (where(plan), kept(plan)) == ({}, {"big": ["n"]})
     assert why(plan) == {"big": ReasonCode.WAITING_FOR_CARDS, "small": ReasonCode.RESERVED}
     assert "kept for job big" in plan.stays[1].reason.message
+    assert plan.stays[1].frees == "the start of the job that it is kept for, or a `max_runtime_s` of at most 1000"
 
 
 def test_what_ends_before_the_reservation_starts_may_pass() -> None:
@@ -84,6 +85,7 @@ def test_strict_order_lets_nothing_pass_for_the_same_kind() -> None:
     plan = HALF.but(jobs=jobs, policy=FIFO).decided()
     assert where(plan) == {}
     assert plan.stays[1].reason.message == "asks 1 card: job big comes before it and does not fit yet"
+    assert plan.stays[1].frees == "the start of the job that comes before it"
     assert where(HALF.but(jobs=jobs, policy=SHORTEST).decided()) == {"small": ["n"]}
 
 
@@ -95,6 +97,7 @@ def test_a_tenants_limit_is_kept_for_its_earlier_and_larger_job() -> None:
     assert where(plan) == {"short": ["n"]}
     assert why(plan) == {"big": ReasonCode.WAITING_FOR_QUOTA, "long": ReasonCode.RESERVED}
     assert plan.stays[0].starts_us == NOW + 1000 * S
+    assert plan.stays[1].frees.endswith(", or a `max_runtime_s` of at most 1000")
     roomy = world.but(tenants=[Tenant(guarantee=5)]).decided()
     assert set(where(roomy)) == {"big"}
     both = world.but(jobs=[job("big", 3), job("long", 1, at=1)], tenants=[Tenant(guarantee=4)], runs=runs[:0])

@@ -9,7 +9,8 @@ from contracts.base import Tier
 class Lack:
     """What would be too little even if nothing ran: `asked` > `allowed`. `near`: of what one node, or one area, holds.
 
-    `resource` is `members` where nothing is short in all; `each`: no node has enough for one member.
+    `resource` is `members` where nothing is short in all; `each`: no node has enough for one member. `unknown`: of none
+    of the nodes is it known which are `near` to each other.
     """
 
     resource: str
@@ -17,6 +18,7 @@ class Lack:
     allowed: int
     near: str | None = None
     each: bool = False
+    unknown: bool = False
 
 
 @dataclass(frozen=True)
@@ -28,7 +30,8 @@ class Supply:
     all assessed limits, of their nodes bear them. `slots_free` look at everything: how many members would find a place
     now, on any nodes, `near_free` so in the best area that is near enough, and `near_empty` if nothing ran. `lack` is
     what keeps the gang from ever being held by the nodes that are ready, and `known` how many members would be if all
-    known nodes were. `share_free` is what cards have free together, partly used ones included (millionths).
+    known nodes were. `pools` have ready nodes with which it would be held, and are not for the group that asks.
+    `share_free` is what cards have free together, partly used ones included (millionths).
     """
 
     tier: Tier
@@ -61,6 +64,7 @@ class Supply:
     near_empty: int
     lack: Lack | None = None
     known: int = 0
+    pools: tuple[str, ...] = ()
 
     @property
     def closeness(self) -> tuple[int, int, int]:
