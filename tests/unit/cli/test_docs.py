@@ -2,6 +2,8 @@
 
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,13 +11,15 @@ from click.testing import CliRunner
 
 from contracts.base import ReasonCode
 from contracts.deadletters import DeadReason
-from contracts.jobs import CheckpointPolicy, JobSpec, Resources
+from contracts.jobs import CheckpointPolicy, JobKind, JobSpec, Resources
 from contracts.registry import SERVICES
 from libs.cli import main
 from libs.planner.shapes import Card, Cluster, Link, Peaks, Transformer
 from services.alerting.core.rules import RULES
+from services.scheduler.core.demands import TIERS
 
 ROOT = Path(__file__).parents[3]
+TENANTS = ROOT / "docs" / "tenants.md"
 PAGES = ("*.md", "docs/**/*.md", "services/*/README.md", "deploy/**/*.md")
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
 
@@ -54,6 +58,29 @@ def test_every_command_of_the_planner_page_works(monkeypatch: pytest.MonkeyPatch
     assert len(commands) > 1
     for command in commands:
         assert CliRunner().invoke(main.cli, shlex.split(command)).exit_code == 0, command
+
+
+def test_the_tiers_and_the_class_of_each_kind_are_told() -> None:
+    page = (ROOT / "docs" / "scheduling.md").read_text()
+    rows = re.findall(r"^\| ((?:`\w+`(?:, )?)+) \| ([a-z, ]+) \| (\w+) \|$", page, re.MULTILINE)
+    told = {kind: (tiers, top) for kinds, tiers, top in rows for kind in re.findall(r"\w+", kinds)}
+    assert told == {kind.value: (", ".join(TIERS[kind]), kind_class(kind)) for kind in JobKind}
+
+
+def kind_class(kind: JobKind) -> str:
+    return JobSpec.model_construct(kind=kind, priority=None).effective_priority.value
+
+
+def test_the_check_of_tenant_files_works_as_told_and_asks_no_database() -> None:
+    [told] = re.findall(r"^(FARSIDE_PG_DSN=.+) python -m (\S+) --check$", TENANTS.read_text(), re.MULTILINE)
+    env = dict(word.split("=") for word in told[0].split())
+    assert {*env} == {"FARSIDE_PG_DSN", "FARSIDE_TENANTS", "FARSIDE_POLICY"}
+    env |= {"FARSIDE_TENANTS": str(ROOT / "deploy/local/tenants"), "FARSIDE_POLICY": "missing.yaml"}
+    command = [sys.executable, "-m", told[1], "--check"]
+    wrong = subprocess.run(command, check=False, capture_output=True, env=env, cwd=ROOT)
+    assert (wrong.returncode, b"missing.yaml cannot be read" in wrong.stdout + wrong.stderr) == (2, True)
+    del env["FARSIDE_POLICY"]
+    assert subprocess.run(command, check=False, capture_output=True, env=env, cwd=ROOT).returncode == 0
 
 
 def test_every_alert_has_its_place_in_the_runbook() -> None:
