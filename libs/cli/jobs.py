@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import click
+from typing_extensions import override
 
 from contracts import registry
 from contracts.jobs import JobCancel, JobPhase, JobState
@@ -23,7 +24,21 @@ from libs.cli.why import history_row, state_words, summary
 LIST_LIMIT = 50
 
 
-@click.group(cls=ManualGroup)
+class JobGroup(ManualGroup):
+    """Points to the command where one of `farside` is looked for here, as in `farside job why`."""
+
+    @override
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        from libs.cli.main import COMMANDS
+
+        if args and args[0] in COMMANDS and args[0] not in self.commands:
+            ctx.fail(f"no command {args[0]!r} here: it is `farside {' '.join(args)}`")
+        return super().resolve_command(ctx, args)
+
+
+@click.group(cls=JobGroup)
 def job() -> None:
     """Submit jobs, follow them, end them.
 

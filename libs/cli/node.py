@@ -222,6 +222,7 @@ async def _send(message: Message[NodeOrder], name: str, reason: str, stack: Path
         before = await session.ask(registry.QUERY_NODE, NodeQuery(node=name))
         state = standing(before, message.name, name)
         if before.standing in _STANDS_SO.get(message.name, ()):
+            output.note(already(before, name))
             return state
         since = await session.next_sequence(registry.NODES_GRADED)
         body = NodeOrder(node=name, reason=reason)
@@ -238,6 +239,13 @@ def standing(found: NodeReply, order: str, name: str) -> NodeState:
         msg = f"node {name} is retired, and takes no work: `farside node uncordon {name}` first if it is to come back"
         raise CliError(msg)
     return found.state
+
+
+def already(found: NodeReply, name: str) -> str:
+    """What is said where an order changes nothing."""
+    if not found.order:
+        return f"node {name} is {found.standing} already: nothing was sent"
+    return f"node {name} is {found.standing} already ({found.order}): nothing was sent, the new reason is not kept"
 
 
 async def _told(session: Session, message: Message[NodeOrder], name: str, since: int, version: int) -> NodeState:

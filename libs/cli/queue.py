@@ -8,6 +8,7 @@ import click
 from contracts import registry
 from contracts.base import PAGE_LIMIT
 from contracts.queue import QueuedJob, QueuePage, QueueQuery
+from contracts.registry import NO_KEY
 from libs.cli import options, output, words
 from libs.cli.explain import soon
 from libs.cli.manual import Manual
@@ -45,9 +46,14 @@ async def _queue(limit: int, tenant: str, stack: Path | None, *, as_json: bool) 
         output.as_json({"jobs": page.jobs, "waiting": page.waiting, "as_of": page.as_of.isoformat()})
         return
     now = datetime.now(UTC)
-    output.table(HEADERS, [row(job, now) for job in page.jobs], empty="no job waits")
+    output.table(HEADERS, [row(job, now) for job in page.jobs], empty=empty(tenant))
     if page.jobs:
         output.note(f"{len(page.jobs)} of {words.count(page.waiting, 'waiting job')}, as of {words.moment(page.as_of)}")
+
+
+def empty(tenant: str) -> str:
+    """What is said where nothing waits: others' jobs may, where one tenant is asked about."""
+    return "no job waits" if tenant == NO_KEY else f"no job of {tenant} waits"
 
 
 async def _pages(session: Session, tenant: str, limit: int) -> QueuePage:

@@ -48,7 +48,9 @@ def test_orders_are_carried_out_and_kept(farside: Shell) -> None:
         0,
         "node central-2 is ready (cordoned): cordoned by operator: disk swap\n",
     )
-    assert farside("node", "cordon", "central-2", "--reason", "again").status == 0
+    again = farside("node", "cordon", "central-2", "--reason", "again")
+    assert again.status == 0
+    assert "node central-2 is cordoned already (cordoned by operator: disk swap): nothing was sent" in again.err
     assert farside("node", "drain", "central-2", "--reason", "rack 7", "--json").json()["state"] == "draining"
     assert farside("node", "uncordon", "central-2", "--reason", "done", "--json").json()["cordoned"] is False
     causes = [one["cause"] for one in farside("node", "central-2", "--history", "--json").json()["changes"]]

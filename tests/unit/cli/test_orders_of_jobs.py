@@ -1,15 +1,16 @@
-"""Orders about jobs that are over, and by names that several live jobs bear."""
+"""Orders about jobs that are over, by names that several live jobs bear, and where other commands are."""
 
 import asyncio
 from dataclasses import dataclass
 from typing import cast
 
 import pytest
+from click.testing import CliRunner
 
 from contracts.jobs import JobPhase, JobState, Outcome
 from contracts.requests import JobReply
-from libs.cli import follow
-from libs.cli.errors import FAILED, CliError
+from libs.cli import follow, main, queue
+from libs.cli.errors import FAILED, USAGE, CliError
 from libs.cli.session import Session
 from tests.unit.cli.test_turns import job
 
@@ -43,3 +44,13 @@ def test_an_order_by_a_name_says_whether_more_live_jobs_bear_it(capsys: pytest.C
     assert capsys.readouterr().err == ""
     assert meant(JobReply(job=job(), transitions=[], others=2)) == job()
     assert capsys.readouterr().err.startswith("2 more jobs of the name digits-gang are not over; the newest, ")
+
+
+def test_a_command_that_is_not_a_job_s_is_pointed_to() -> None:
+    result = CliRunner().invoke(main.cli, ["job", "why", "digits-train"])
+    assert result.exit_code == USAGE
+    assert "no command 'why' here: it is `farside why digits-train`" in result.output
+
+
+def test_a_queue_without_jobs_says_whose() -> None:
+    assert (queue.empty("_"), queue.empty("acme")) == ("no job waits", "no job of acme waits")

@@ -40,3 +40,11 @@ def test_a_file_is_written_with_its_folder_or_refused_in_words(tmp_path: Path) -
     with pytest.raises(FileError, match=r"fleet\.csv/a cannot be written: .*: name another place") as refused:
         output.write(tmp_path / "new" / "fleet.csv" / "a", "")
     assert refused.value.exit_code == USAGE
+
+
+def test_an_order_that_changes_nothing_says_so_with_the_reason_that_stands() -> None:
+    found = reply("good-quarantined", standing="cordoned", order="cordoned by operator/ops: disk swap")
+    assert node.already(found, "a") == (
+        "node a is cordoned already (cordoned by operator/ops: disk swap): nothing was sent, the new reason is not kept"
+    )
+    assert node.already(reply("good-quarantined", order=""), "a") == "node a is free already: nothing was sent"
