@@ -167,10 +167,12 @@ def when_hours_fit(standing: Standing, asked: int, own_ms: int, now: datetime) -
     return ", ".join(parts) or "it fits when the month has turned and what then still runs has ended"
 
 
-def above_top(tenant: Tenant, priority: Priority) -> Reason | None:
-    """Why the tenant may not have a job of this class, or None."""
+def above_top(tenant: Tenant, priority: Priority, *, by_kind: bool = False) -> Reason | None:
+    """Why the tenant may not have a job of this class, or None; `by_kind`: it follows from the kind of the job."""
     top = tenant.quotas.top_priority
-    return words.priority_not_allowed(tenant.tenant, priority, top) if RANK[priority] < RANK[top] else None
+    if RANK[priority] >= RANK[top]:
+        return None
+    return words.priority_not_allowed(tenant.tenant, priority, top, by_kind=by_kind)
 
 
 def refusal(
@@ -186,7 +188,7 @@ def refusal(
     `share_milli` is the most of a card that each of its cards may count; `cohort` lends hours.
     """
     quotas = tenant.quotas
-    above = above_top(tenant, spec.effective_priority)
+    above = above_top(tenant, spec.effective_priority, by_kind=spec.priority is None)
     if above is not None:
         return above
     if quotas.concurrent_jobs < 1:

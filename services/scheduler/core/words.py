@@ -115,9 +115,10 @@ def job_id_reused(job_id: str) -> Reason:
     return reason(ReasonCode.JOB_ID_REUSED, text)
 
 
-def priority_not_allowed(tenant: str, asked: Priority, top: Priority) -> Reason:
-    """Above the tenant's top class."""
-    text = f"tenant {tenant} asks priority {asked}, its top class is {top}: ask for {top} or lower"
+def priority_not_allowed(tenant: str, asked: Priority, top: Priority, *, by_kind: bool) -> Reason:
+    """Above the tenant's top class; `by_kind`: the job states none, its kind does."""
+    kind = " by the job's kind" if by_kind else ""
+    text = f"tenant {tenant} asks priority {asked}{kind}, its top class is {top}: ask for {top} or lower"
     return reason(ReasonCode.PRIORITY_NOT_ALLOWED, text, "priority")
 
 

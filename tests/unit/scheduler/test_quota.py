@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.base import Priority, ReasonCode
+from contracts.jobs import JobKind
 from services.scheduler.core.quota import (
     CohortHours,
     Commitment,
@@ -151,6 +152,15 @@ def test_the_top_class(top: Priority, asked: Priority, *, allowed: bool) -> None
     assert (reason is None) is allowed
     if reason is not None:
         assert reason.code is ReasonCode.PRIORITY_NOT_ALLOWED
+        assert f"asks priority {asked}, its top class is {top}: " in reason.message
+
+
+def test_a_class_that_follows_from_the_kind_is_told_as_such() -> None:
+    reason = refusal(acme(top=Priority.NORMAL), spec(kind=JobKind.INFERENCE, priority=None), Standing(), NOW)
+    assert reason is not None
+    assert reason.message == (
+        "tenant acme asks priority online by the job's kind, its top class is normal: ask for normal or lower"
+    )
 
 
 @pytest.mark.parametrize(
