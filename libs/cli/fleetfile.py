@@ -8,7 +8,9 @@ import csv
 import io
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -45,12 +47,20 @@ COLUMNS = (
 SEEN = ("state", "grade", "node_class", "cards_promised_milli", "utilisation_pct", "idle_since")
 REQUIRED = ("node", "cpu_milli", "memory_bytes", "cards")
 MAX_NODES = 100_000
+MAX_TOLD = 50
 
-Row = tuple[str, Mapping[str, Any]]
+
+@dataclass(frozen=True)
+class Row:
+    """One node of a file: where it stands, how its body is read, and what its number of cards is called there."""
+
+    where: str
+    body: Callable[[], Mapping[str, Any]]
+    cards: str = "cards"
 
 
 def read(path: Path, *, without_cards: bool = False) -> list[DeclaredNode]:
-    """The nodes of a file; without cards only where that is wanted. Raises FileError that names line and field."""
+    """The nodes of a file; without cards only where that is wanted. FileError names line and field of each mistake."""
     try:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
@@ -63,14 +73,26 @@ def read(path: Path, *, without_cards: bool = False) -> list[DeclaredNode]:
     if len(rows) > MAX_NODES:
         msg = f"{path} holds {len(rows)} nodes, the most is {MAX_NODES}: divide it"
         raise FileError(msg)
+    return _nodes(path, rows, without_cards=without_cards)
+
+
+def _nodes(path: Path, rows: Sequence[Row], *, without_cards: bool) -> list[DeclaredNode]:
     nodes: dict[str, tuple[str, DeclaredNode]] = {}
-    for where, row in rows:
-        node = _node(path, where, row)
-        if node.node in nodes:
-            msg = f"{path}, {where}, field node is {node.node!r}: {nodes[node.node][0]} has it already; name each once"
-            raise FileError(msg)
-        _check_cards(path, where, node, without_cards=without_cards)
-        nodes[node.node] = (where, node)
+    mistakes: list[str] = []
+    for row in rows:
+        where = row.where
+        try:
+            node = _node(path, where, row.body())
+            _check_cards(path, row, node, without_cards=without_cards)
+        except FileError as error:
+            mistakes.append(str(error))
+            continue
+        first, _ = nodes.setdefault(node.node, (where, node))
+        if first != where:
+            mistakes.append(f"{path}, {where}, field node is {node.node!r}: {first} has it already; name each once")
+    if mistakes:
+        more = [f"and {len(mistakes) - MAX_TOLD} more mistakes"] if len(mistakes) > MAX_TOLD else []
+        raise FileError("\n".join([*mistakes[:MAX_TOLD], *more]))
     return [node for _, node in nodes.values()]
 
 
@@ -80,16 +102,16 @@ def _rows(path: Path, text: str) -> list[Row]:
     return _json_rows(path, text) if text.lstrip().startswith(("{", "[")) else _csv_rows(path, text)
 
 
-def _check_cards(path: Path, where: str, node: DeclaredNode, *, without_cards: bool) -> None:
+def _check_cards(path: Path, row: Row, node: DeclaredNode, *, without_cards: bool) -> None:
     if node.cards == 0 and (node.card_model is not None or not without_cards):
         remedy = "leave the model out" if without_cards else "leave the row out, or give --without-cards"
-        msg = f"{path}, {where}, field cards is 0: node {node.node} has nothing to lease; {remedy}"
+        msg = f"{path}, {row.where}, field {row.cards} is 0: node {node.node} has nothing to lease; {remedy}"
         raise FileError(msg)
 
 
 def _node(path: Path, where: str, row: Mapping[str, Any]) -> DeclaredNode:
     try:
-        return DeclaredNode.model_validate(row)
+        return DeclaredNode.model_validate(_folded(row))
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         name, wanted = schema.dotted(first["loc"]), schema.at(DeclaredNode, first["loc"])
@@ -99,6 +121,18 @@ def _node(path: Path, where: str, row: Mapping[str, Any]) -> DeclaredNode:
             said = schema.mistaken(first["input"], wanted)
         msg = f"{path}, {where}, field {name} {said}"
         raise FileError(msg) from None
+
+
+def _folded(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The body with its currency as the contracts write it: tables show it in capitals."""
+    cost = row.get("cost")
+    if not isinstance(cost, dict):
+        return row
+    folded = {
+        name: value.lower() if name == "currency" and isinstance(value, str) else value
+        for name, value in cast("dict[str, object]", cost).items()
+    }
+    return {**row, "cost": folded}
 
 
 # ---- CSV -------------------------------------------------------------------------------------------------------------
@@ -114,13 +148,9 @@ def _csv_rows(path: Path, text: str) -> list[Row]:
             _check_header(path, header)
         for cells in reader:
             where = f"line {reader.line_num}"
-            if not cells:
-                continue
-            if len(cells) != len(header):
-                msg = f"{path}, {where}: {len(cells)} fields, the header names {len(header)}"
-                raise FileError(msg)
-            values = dict(zip(header, (cell.strip() for cell in cells), strict=True))
-            rows.append((where, _openb(path, where, values) if openb else _nested(values)))
+            if cells:
+                body = partial(_cells, path, where, header, cells)
+                rows.append(Row(where, body, "gpu" if openb else "cards"))
     except csv.Error as error:
         msg = f"{path}, line {reader.line_num}: {error}"
         raise FileError(msg) from None
@@ -140,6 +170,14 @@ def _check_header(path: Path, header: Sequence[str]) -> None:
         if name not in header:
             msg = f"{path}, line 1, field {name} is missing: every node states {', '.join(REQUIRED)}"
             raise FileError(msg)
+
+
+def _cells(path: Path, where: str, header: Sequence[str], cells: Sequence[str]) -> Mapping[str, Any]:
+    if len(cells) != len(header):
+        msg = f"{path}, {where}: {len(cells)} fields, the header names {len(header)}"
+        raise FileError(msg)
+    values = dict(zip(header, (cell.strip() for cell in cells), strict=True))
+    return _openb(path, where, values) if tuple(header) == OPENB else _nested(values)
 
 
 def _nested(values: Mapping[str, str]) -> dict[str, Any]:
@@ -190,20 +228,20 @@ def _json_rows(path: Path, text: str) -> list[Row]:
     if not isinstance(found, list):
         msg = f'{path}, field nodes is missing: write {{"nodes": [...]}}'
         raise FileError(msg)
-    rows: list[Row] = []
-    for index, row in enumerate(cast("list[object]", found)):
-        where = f"nodes[{index}]"
-        if not isinstance(row, dict):
-            msg = f"{path}, {where} is {row!r}: a node is an object"
-            raise FileError(msg)
-        body = cast("dict[str, Any]", row)
-        facts = {name: value for name, value in body.items() if name not in SEEN}
-        for field, around in schema.unknown_fields(DeclaredNode, facts):
-            known = schema.nearest(str(field[-1]), around["properties"]) or f": {', '.join(around['properties'])}"
-            msg = f"{path}, {where}, field {schema.dotted(field)!r} is none of a node{known}"
-            raise FileError(msg)
-        rows.append((where, facts))
-    return rows
+    places = ((f"nodes[{index}]", row) for index, row in enumerate(cast("list[object]", found)))
+    return [Row(where, partial(_facts, path, where, row)) for where, row in places]
+
+
+def _facts(path: Path, where: str, row: object) -> Mapping[str, Any]:
+    if not isinstance(row, dict):
+        msg = f"{path}, {where} is {row!r}: a node is an object"
+        raise FileError(msg)
+    facts = {name: value for name, value in cast("dict[str, Any]", row).items() if name not in SEEN}
+    for field, around in schema.unknown_fields(DeclaredNode, facts):
+        known = schema.nearest(str(field[-1]), around["properties"]) or f": {', '.join(around['properties'])}"
+        msg = f"{path}, {where}, field {schema.dotted(field)!r} is none of a node{known}"
+        raise FileError(msg)
+    return facts
 
 
 # ---- written ---------------------------------------------------------------------------------------------------------

@@ -197,7 +197,7 @@ def import_(  # one option each
     A declared node takes no work until its agent announces it; then what both say is compared (`farside node NAME`),
     and what the agent does not know (rack, links, costs, limits) is filled in. FILE is CSV with a header, in the form
     of `farside nodes export` or of the openb node list (sn,cpu_milli,memory_mib,gpu,model), or JSON. One broken row and
-    nothing is declared.
+    nothing is declared; each mistake is told.
 
     Examples:
       farside nodes import fleet.csv --reason "spring audit"
@@ -237,8 +237,9 @@ async def _import(found: Sequence[DeclaredNode], reason: str, stack: Path | None
 def export(form: str, to: Path | None, stack: Path | None, *, as_json: bool) -> None:
     """Write the ledger as CSV or JSON: every node announced or declared, in the form that `farside nodes import` takes.
 
-    What is seen of a node (state, grade, class, cards promised, utilisation, idle since) follows its facts; an import
-    leaves these out.
+    Of a node that is announced its agent's words are written, not what was declared: imported again, they become the
+    declaration. `farside nodes --declared` shows where both differ. What is seen of a node (state, grade, class, cards
+    promised, utilisation, idle since) follows its facts; an import leaves these out.
 
     Examples:
       farside nodes export --to fleet.csv

@@ -83,7 +83,7 @@ def test_the_published_openb_list_is_read_whole() -> None:
         (f"{HEAD}\na,1,1,1\n", ", line 2: 4 fields, the header names 5"),
         (
             f"{HEAD}\na,1,1,0,\n",
-            ", line 2, field cards is 0: node a has nothing to lease; leave the row out, or give --without-cards",
+            ", line 2, field gpu is 0: node a has nothing to lease; leave the row out, or give --without-cards",
         ),
         (
             f"{HEAD}\na,1,1,1,T4\nb,1,1,1,T4\na,1,1,1,T4\n",
@@ -118,6 +118,25 @@ def test_the_published_openb_list_is_read_whole() -> None:
 )
 def test_a_mistake_is_named_by_line_and_field(tmp_path: Path, text: str, words: str) -> None:
     assert refusal(tmp_path, text).startswith(words)
+
+
+def test_all_mistakes_of_a_file_are_told(tmp_path: Path) -> None:
+    said = refusal(tmp_path, f"{HEAD}\na,1,1,0,\nb,1,1,1,T4\nb,1,1,x,T4\nb,1,1,1,T4\nc,1\n").splitlines()
+    assert [line.removeprefix(f"{tmp_path}/fleet") for line in said] == [
+        ", line 2, field gpu is 0: node a has nothing to lease; leave the row out, or give --without-cards",
+        ", line 4, field gpu is 'x': a whole number from 0, of at most 15 digits",
+        ", line 5, field node is 'b': line 3 has it already; name each once",
+        ", line 6: 2 fields, the header names 5",
+    ]
+    many = refusal(tmp_path, "\n".join([HEAD, *(f"n{number},1,1,0," for number in range(60))])).splitlines()
+    assert (len(many), many[-1]) == (51, "and 10 more mistakes")
+
+
+def test_a_currency_may_be_written_as_tables_show_it(tmp_path: Path) -> None:
+    [node] = read(tmp_path, f"{OWN},cost.currency,cost.power_micro\na,1,1,1,T4,EUR,5\n")
+    assert node.cost == MonthlyCost(currency="eur", power_micro=5)
+    [same] = read(tmp_path, fleetfile.as_json([(node, {})]).replace("eur", "Eur"))
+    assert same == node
 
 
 def test_nodes_without_cards_are_taken_where_they_are_wanted(tmp_path: Path) -> None:
