@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from reprlib import repr as shortened
 from typing import Any, NoReturn, cast
 
 from libs.cli.errors import FileError
@@ -20,10 +21,11 @@ CARD_TYPE = "v100"
 ALONE = "null"
 SCALING = 0.8
 MAX_CARDS = 64
+MAX_RATE = 1e12
 MAX_S = 100 * 366 * 86_400
 COLUMNS = ("job type", "command", "step argument", "needs data", "total steps", "arrival time", "scale factor")
 SECOND_US = 1_000_000
-RATE_KEY = re.compile(r"\('(?P<type>.+)', (?P<cards>\d+)\)")
+RATE_KEY = re.compile(r"\('(?P<type>.+)', (?P<cards>[0-9]{1,9})\)")
 
 Rates = Mapping[tuple[str, int], float]
 
@@ -68,7 +70,7 @@ def read_rates(file: Path) -> Rates:
     except OSError as error:
         msg = f"{file} cannot be read ({error.strerror}): durations come from it, put it beside the traces"
         raise FileError(msg) from None
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         msg = f"{file}: no JSON object with an entry {CARD_TYPE}: take the file that belongs to the traces"
         raise FileError(msg) from None
     if not isinstance(entries, dict):
@@ -80,11 +82,13 @@ def read_rates(file: Path) -> Rates:
 def _rate(file: Path, key: str, entry: Any) -> tuple[tuple[str, int], float]:
     match = RATE_KEY.fullmatch(key)
     if match is None:
-        msg = f"{file}: {CARD_TYPE}: key {key!r} is not of the form ('job type', cards)"
+        msg = f"{file}: {CARD_TYPE}: key {shortened(key)} is not of the form ('job type', cards)"
         raise FileError(msg)
     rate = cast("dict[str, Any]", entry).get(ALONE) if isinstance(entry, dict) else None
-    if not isinstance(rate, int | float) or not math.isfinite(rate) or rate <= 0:
-        msg = f"{file}: {CARD_TYPE}: {key}: {ALONE} is {rate!r}, no positive number of steps a second"
+    if not isinstance(rate, int | float) or not 0 < rate < MAX_RATE:
+        msg = (
+            f"{file}: {CARD_TYPE}: {key}: {ALONE} is {shortened(rate)}, no number of steps a second above 0, below 1e12"
+        )
         raise FileError(msg)
     return (match["type"], int(match["cards"])), float(rate)
 

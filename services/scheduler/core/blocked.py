@@ -19,7 +19,7 @@ from services.scheduler.core.patience import cleared, first_words, patient
 from services.scheduler.core.preempt import find_victims
 from services.scheduler.core.reserve import UNBOUNDED, Start, basis, first_start, found_without, repaired
 from services.scheduler.core.rights import Rights
-from services.scheduler.core.scene import Scene, nodes_of, pools_of
+from services.scheduler.core.scene import Scene, held_by, nodes_of, pools_of
 from services.scheduler.core.work import Work
 
 SCATTERED = frozenset({ReasonCode.FRAGMENTED, ReasonCode.TOPOLOGY})
@@ -50,6 +50,7 @@ class Blocked:
         self._rank: list[int] = scene.queue.rank.tolist()
         self._damaged: list[bool] = scene.queue.damaged.tolist()
         self._told: dict[tuple[int, int, int, bool], Wait] = {}
+        self._given: dict[int, list[tuple[int, int]]] = {}
         self._work = Work(scene.fleet, scene.running, scene.now_us)
         self._claims, self._spare = self._claimed()
         self._hopeless = Hopeless()
@@ -245,9 +246,14 @@ class Blocked:
         self._keep_nodes(turn, nodes, until, NEVER, rests)
         return Wait(None, NEVER, rests)
 
-    def placed(self, found: Found, ends_us: int) -> None:
-        """Something was placed that ends by then."""
+    def placed(self, tenant: int, found: Found, ends_us: int) -> None:
+        """Something of the tenant was placed that ends by then."""
         self._work.place(found, ends_us)
+        self._given.setdefault(tenant, []).append((ends_us, held_by(found)))
+
+    def impatient(self, job: int) -> bool:
+        """Whether the job has waited for `patience_s`."""
+        return bool(self._patient[job])
 
     # ---- later -------------------------------------------------------------------------------------------------------
 
@@ -338,8 +344,11 @@ class Blocked:
     def limit_ends(self, tenants: Sequence[int], over: int, resource: str) -> int:
         """When `tenants` will hold so much less, of cards or of jobs, by the longest runs; `NEVER` if not known."""
         work = self._work
-        own = np.flatnonzero(np.isin(work.running.tenant, np.array(tenants, dtype=np.int64)))
-        order = own[np.argsort(work.ends_us[own], kind="stable")]
-        held = work.cards[order] if resource == "cards" else np.ones(len(order), dtype=np.int64)
+        own = np.isin(work.running.tenant, np.array(tenants, dtype=np.int64))
+        given = [one for tenant in tenants for one in self._given.get(tenant, ())]
+        ends = np.concatenate((work.ends_us[own], np.array([end_us for end_us, _ in given], dtype=np.int64)))
+        cards = np.concatenate((work.cards[own], np.array([held for _, held in given], dtype=np.int64)))
+        order = np.argsort(ends, kind="stable")
+        held = cards[order] if resource == "cards" else np.ones(len(order), dtype=np.int64)
         enough = np.flatnonzero(np.cumsum(held) >= over)
-        return int(work.ends_us[order[enough[0]]]) if len(enough) else NEVER
+        return int(ends[order[enough[0]]]) if len(enough) else NEVER

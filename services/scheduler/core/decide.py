@@ -229,7 +229,8 @@ class _Planner:
             return left
         if short.whose is not None or tenant in self._holds or scene.policy.order is not Order.FAIR:
             return wait
-        self._holds[tenant] = _Hold(turn.job, short.asked, wait.starts_us)
+        endless = wait.starts_us == NEVER and self._blocked.impatient(turn.job)
+        self._holds[tenant] = _Hold(turn.job, short.asked, scene.now_us if endless else wait.starts_us)
         return replace(wait, basis=wait.basis.removeprefix(EARLIEST))
 
     def _until(self, turn: Turn, short: Short) -> Wait:
@@ -315,7 +316,7 @@ class _Planner:
     def _give(self, turn: Turn, found: Found) -> None:
         scene = self._scene
         scene.room.take(found)
-        self._blocked.placed(found, self._end(turn.job))
+        self._blocked.placed(turn.tenant, found, self._end(turn.job))
         scene.accounts.take(turn.tenant, held_by(found))
         nodes = sorted({spot.node for spot in found.spots})
         versions = tuple((scene.fleet.nodes[node], self._node_version[node]) for node in nodes)

@@ -147,7 +147,8 @@ class Accounts:
         for cohort, allowed in self._bounds(self._lines[tenant]) if self._lines[tenant] else ():
             used = self._cohort_used[cohort]
             if used + asked > allowed:
-                return Short("cards", used, asked, allowed, self._name(cohort))
+                own = used - self.used[tenant] + self._own[tenant]
+                return Short("cards", used, asked, max(allowed, own), self._name(cohort))
         return None
 
     def _bounds(self, line: tuple[int, ...]) -> list[tuple[int, int]]:

@@ -43,12 +43,10 @@ class Headroom:
 
     def short(self, asked: Resources) -> str | None:
         """What there is too little of for somebody who asks this; None: nothing. Others' shortage is not looked at."""
-        memory_bytes = host_memory_bytes(asked)
-        host = asked.cpu_milli > 0 or memory_bytes > 0
         found = {
             "slots": self.slots < 0,
-            "processors": host and self.cpu_milli < 0,
-            "memory": host and self.memory_bytes < 0,
+            "processors": asked.cpu_milli > 0 and self.cpu_milli < 0,
+            "memory": host_memory_bytes(asked) > 0 and self.memory_bytes < 0,
             "link": bool(asked.link_mbps) and self.link_mbps < 0,
             "room on a card": asked.cards > 0 and min(self.cards.values(), default=0) < 0,
             "room below its assessed limit": asked.cards > 0 and self.budget < 0,

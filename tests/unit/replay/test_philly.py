@@ -87,6 +87,9 @@ def test_a_folder_without_traces_says_so(tmp_path: Path) -> None:
         (json.dumps({"v100": {"('LM', 1)": {"null": "fast"}}}), "('LM', 1): null is 'fast'"),
         (json.dumps({"v100": {"('LM', 1)": {}}}), "('LM', 1): null is None"),
         (json.dumps({"v100": {"('LM', 1)": 3}}), "('LM', 1): null is None"),
+        ("[" * 100_000, "no JSON object with an entry v100"),
+        (json.dumps({"v100": {"('LM', 1)": {"null": 10**400}}}), "no number of steps a second above 0, below 1e12"),
+        (json.dumps({"v100": {f"('LM', {'1' * 5000})": {"null": 1.0}}}), "is not of the form"),
     ],
 )
 def test_a_broken_file_of_rates_is_named(tmp_path: Path, content: str, said: str) -> None:

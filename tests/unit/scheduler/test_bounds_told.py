@@ -3,7 +3,7 @@
 from contracts.base import ReasonCode
 from services.scheduler.core.arrays import CARD, NEVER, Level, Stay
 from services.scheduler.core.fairness import shares_milli
-from tests.unit.scheduler.scenes import NOW, Node, Run, S, Tenant, World, job
+from tests.unit.scheduler.scenes import NOW, Node, Run, S, Tenant, World, job, where
 
 H8 = ("H100",) * 8
 LENDING = [
@@ -112,3 +112,26 @@ def test_no_limit_is_kept_for_what_the_fleet_could_never_hold_and_it_is_told_so(
         "members_per_node",
     )
     assert [placement.job_id for placement in plan.placements] == ["small"]
+
+
+def test_what_the_plan_itself_places_counts_among_the_ends_that_a_limit_waits_for() -> None:
+    running = [firm("r", "c", (0, 1), 1000)]
+    line = [
+        job("first", tenant="c", at=-300, longest_s=100),
+        job("large", 4, tenant="c", at=-200, longest_s=100),
+        job("late", tenant="c", at=-100, longest_s=100_000),
+    ]
+    world = World([Node("n", H8)], line, running, [Tenant("c", guarantee=0, limit=4)])
+    assert where(world.decided()) == {"first": ["n"]}
+    stays = told(world)
+    assert stays["large"].starts_us == NOW + 1000 * S
+    assert stays["late"].reason.code == ReasonCode.RESERVED
+
+
+def test_a_ceiling_below_a_guarantee_does_not_hide_that_the_tenants_own_ends_help() -> None:
+    own = Tenant("b", guarantee=8, limit=9, cohort="k")
+    world = World([Node("n", H8 * 2)], [job("j", 7, tenant="b")], [firm("r", "b", (0, 1), 100)], [own])
+    stay = told(world.but(ceilings={"k": 4}))["j"]
+    assert (stay.reason.used, stay.reason.asked, stay.reason.allowed) == (2, 7, 8)
+    assert stay.starts_us == NOW + 100 * S
+    assert where(world.but(ceilings={"k": 4}, runs=[]).decided()) == {"j": ["n"]}

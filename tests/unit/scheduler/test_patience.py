@@ -135,3 +135,12 @@ def test_a_gang_starts_after_a_bounded_number_of_ends(
     town.step()
     town.submit(job("gang", 4, members=members, tenant="wide", rank=2, longest_s=None))
     assert any("gang" in running for running in stream(town, list(ends), list(tenants), list(ranks)))
+
+
+def test_who_has_waited_too_long_for_its_tenants_limit_is_not_passed_by_what_has_no_end() -> None:
+    running = Run("r", [("n0", (0, 1))], tenant="wide", rank=1, ends_s=None, preemptible=False)
+    small = job("small", tenant="wide", longest_s=None)
+    tenants = (replace(TWO[0], limit=8), TWO[1])
+    world = WAITING.but(runs=[running], jobs=[waits("gang"), small], tenants=tenants)
+    assert why(world.decided()) == {"gang": ReasonCode.WAITING_FOR_QUOTA, "small": ReasonCode.RESERVED}
+    assert where(world.but(jobs=[waits("gang", 1 - PATIENCE_S), small]).decided()) == {"small": ["n0"]}
