@@ -9,6 +9,7 @@ HOUR_MS = 3_600_000
 DAY_S, HOUR_S, MINUTE_S = 86_400, 3_600, 60
 BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 KIB = 1024
+AS_WRITTEN = frozenset({"cpu_milli", "link_mbps"})
 CARD_PARTS = {"card_milli": CARD_MILLI, "card_millionths": CARD_MILLIONTHS}
 
 
@@ -42,8 +43,8 @@ def age(since: datetime, now: datetime) -> str:
 
 def amount(value: int, resource: str | None) -> str:
     """An amount with its unit: `gpu_ms` in hours, parts of cards in cards, bytes in binary units, `_s` in seconds."""
-    if resource is None:
-        return str(value)
+    if resource is None or resource in AS_WRITTEN:
+        return f"{value} {resource or ''}".rstrip()
     if resource.endswith("gpu_ms"):
         return f"{value / HOUR_MS:.4g} GPU-hours"
     if resource in CARD_PARTS:
@@ -80,7 +81,7 @@ def cards(number: int, share_milli: int | None = None, share_memory_bytes: int |
 
 
 def asked(members: int, each: Resources) -> str:
-    """`2 x 1 card of H200, 500 cpu milli, 4.0 GiB`: what a job asks of nodes."""
+    """`2 x 1 card of H200, 500 cpu_milli, 4.0 GiB`: what a job asks of nodes."""
     models = [each.accelerator] if each.accelerator else each.accelerators or []
     kind = f" of {' or '.join(models)}" if models else ""
     host = [("cpu_milli", each.cpu_milli), ("memory_bytes", each.memory_bytes + each.huge_pages_bytes)]

@@ -72,7 +72,8 @@ def cards(announced: Sequence[Card], seen: Sequence[CardHealth], devices: Path =
     if any(card.source == CardSource.NVML for card in announced):
         return CheckResult(name=CARDS, verdict=Verdict.PASSED, detail=f"{len(seen)} cards answer")
     if announced:
-        words = f"{len(announced)} cards are declared, which no driver shows"
+        are = "card is" if len(announced) == 1 else "cards are"
+        words = f"{len(announced)} {are} declared, which no driver shows"
         return CheckResult(name=CARDS, verdict=Verdict.SKIPPED, detail=words)
     files = sorted(path.name for path in devices.glob(DEVICES))
     if files:

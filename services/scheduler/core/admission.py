@@ -96,7 +96,7 @@ def refusal(spec: JobSpec, tenant: Tenant | None, terms: Terms, standing: Standi
         or _needs_checkpoint(spec)
         or _unknown_window(spec, terms.windows)
         or images.refusal(spec, tenant.images, terms.image)
-        or no_such_node(spec, visible)
+        or _no_such_node(spec, tenant, visible, terms.shapes)
         or _beyond_reach(spec, tenant, terms.reach_cards, share_milli(spec, visible))
         or quota.refusal(tenant, spec, standing, now, share_milli(spec, visible), terms.cohort)
     )
@@ -135,6 +135,18 @@ def _needs_checkpoint(spec: JobSpec) -> Reason | None:
     if trains and spec.checkpoint is None and (spec.max_runtime_s or 0) > LONGEST_WITHOUT_CHECKPOINT_S:
         return words.checkpoint_required(spec, LONGEST_WITHOUT_CHECKPOINT_S)
     return None
+
+
+def _no_such_node(
+    spec: JobSpec, tenant: Tenant, visible: tuple[NodeShape, ...], shapes: tuple[NodeShape, ...]
+) -> Reason | None:
+    """With the pools that have such nodes and are not the tenant's."""
+    reason = no_such_node(spec, visible)
+    if reason is None:
+        return None
+    others = (shape for shape in shapes if shape.pool not in {None, *tenant.pools} and shape.tier in TIERS[spec.kind])
+    pools = sorted({shape.pool or "" for shape in others if _lacking(spec, (shape,)) is None})
+    return words.in_other_pools(reason, pools) if pools else reason
 
 
 def no_such_node(spec: JobSpec, shapes: tuple[NodeShape, ...]) -> Reason | None:

@@ -229,7 +229,16 @@ class Figures:
             near_free=0 if alone else self._near(demand, rows, now, cards.share),
             near_empty=near_empty,
             lack=lack,
+            cpu_milli_most=self._most(rows[limited > 0], state.cpu, fleet.cpu_milli),
+            memory_bytes_most=self._most(rows[limited > 0], state.memory, fleet.memory_bytes),
         )
+
+    def _most(self, rows: Ints, left: Ints, total: Ints) -> tuple[int, int]:
+        """What is left where most is left of it, and what that node has; `left` of each row, `total` of each node."""
+        if not len(rows):
+            return 0, 0
+        row = rows[np.argmax(left[rows])]
+        return int(left[row]), int(total[self._room.layout.node[row]])
 
     def _now(self, demand: Demand, tier: Tier, rows: Ints) -> Ints:
         """How many members each row holds as it is."""

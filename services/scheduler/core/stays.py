@@ -5,7 +5,7 @@ from services.scheduler.core.arrays import CARD, NEVER, Demand, Level, PreemptWh
 from services.scheduler.core.fairness import Short
 from services.scheduler.core.packing import Supply
 from services.scheduler.core.packing.supply import Lack
-from services.scheduler.core.words import NAMED, amount_of, reason, size, waiting_for_quota
+from services.scheduler.core.words import amount_of, kept_in, pools_of, reason, size, waiting_for_quota
 
 US_PER_S = 1_000_000
 
@@ -157,32 +157,18 @@ def _kind(demand: Demand, number: int = 0) -> str:
 def remedy(supply: Supply) -> str:
     """What would let it start where nodes are there, and a file keeps it from them; empty where none does."""
     if supply.pools:
-        return f"{_pools(supply)} under `pools` in the tenant's file, or other `pools` in the policy file"
+        return f"{pools_of(supply.pools)} under `pools` in the tenant's file, or other `pools` in the policy file"
     if supply.lack is None or not supply.lack.unknown:
         return ""
     column = "rack" if supply.lack.near == Level.RACK else "card_link.kind"
     return f"`farside nodes import` with `{column}` of these nodes, or `topology` without `required`"
 
 
-def _pools(supply: Supply) -> str:
-    """`pool big`; of many the first."""
-    more = len(supply.pools) - NAMED
-    named = ", ".join(supply.pools[:NAMED]) + (f" and {more} more" if more > 0 else "")
-    return f"pool {named}" if len(supply.pools) == 1 else f"pools {named}"
-
-
-def _kept_from(supply: Supply) -> str:
-    """Whose nodes would do."""
-    if len(supply.pools) == 1:
-        return f"{_pools(supply)} has such nodes, but the tenant's file does not name that pool"
-    return f"{_pools(supply)} have such nodes, but the tenant's file names none of them"
-
-
 def _no_nodes(demand: Demand, supply: Supply) -> Reason:
     where, waits = f"{' or '.join(demand.tiers)} nodes", "waits for nodes to announce themselves or to return"
     text = f"no {where} are ready ({supply.nodes_known} are known): {waits}"
     if supply.pools:
-        text = f"no {where} that its tenant may use are ready ({supply.nodes_known} are known): {_kept_from(supply)}"
+        text = f"no {where} that its tenant may use are ready ({supply.nodes_known} are known): {kept_in(supply.pools)}"
     text = f"asks {_asked(demand)}: {text}"
     return reason(ReasonCode.WAITING_FOR_NODES, text, "nodes", used=0, asked=demand.members, allowed=0)
 
@@ -230,7 +216,7 @@ def _never(demand: Demand, supply: Supply, lack: Lack) -> Reason:
     elif out:
         text += f", nor would the {out} not ready help"
     if supply.pools:
-        text += f"; {_kept_from(supply)}"
+        text += f"; {kept_in(supply.pools)}"
     return reason(ReasonCode.WAITING_FOR_NODES, text, lack.resource, used=0, asked=lack.asked, allowed=lack.allowed)
 
 
@@ -365,9 +351,12 @@ def _host_bound(demand: Demand, supply: Supply, where: str) -> Reason:
     asked, total, free, name = memory, supply.memory_bytes_total, supply.memory_bytes_free, "memory_bytes"
     if demand.cpu_milli and (cpu_short > 0 or memory_short <= 0):
         asked, total, free, name = cpu, supply.cpu_milli_total, supply.cpu_milli_free, "cpu_milli"
-    text = (
-        f"asks {_times(demand)}{amount_of(name, asked // demand.members)}: {_of(name, free, total)} are free on {where}"
-    )
+    most, there = supply.cpu_milli_most if name == "cpu_milli" else supply.memory_bytes_most
+    said = f"{_of(name, free, total)} are free on {where}"
+    if demand.members == 1 and free < asked and there and (most, there) != (free, total):
+        said = f"{_of(name, most, there)} are free where most are, {_of(name, free, total)} in all, on {where}"
+        free, total = most, there
+    text = f"asks {_times(demand)}{amount_of(name, asked // demand.members)}: {said}"
     if free >= asked:
         text += ", but not on one node beside what else it needs"
     code = ReasonCode.FRAGMENTED if free >= asked else ReasonCode.WAITING_FOR_NODES

@@ -1,6 +1,6 @@
 """Every reason the scheduler gives, in words and in figures: the thing, the value, the remedy."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from decimal import Decimal
 
@@ -136,6 +136,25 @@ def checkpoint_required(spec: JobSpec, longest_s: int) -> Reason:
 def no_such_node_type(spec: JobSpec, resource: str, asked: int, allowed: int, what: str) -> Reason:
     """No node known, ready or not, could ever hold one member."""
     return reason(ReasonCode.NO_SUCH_NODE_TYPE, f"job {spec.name}: {what}", resource, asked=asked, allowed=allowed)
+
+
+def in_other_pools(why: Reason, pools: Sequence[str]) -> Reason:
+    """Nodes that would do are there, in pools that the tenant's file does not name."""
+    return reason(why.code, f"{why.message}; {kept_in(pools)}", why.resource, asked=why.asked, allowed=why.allowed)
+
+
+def pools_of(pools: Sequence[str]) -> str:
+    """`pool big`; of many the first."""
+    more = len(pools) - NAMED
+    named = ", ".join(pools[:NAMED]) + (f" and {more} more" if more > 0 else "")
+    return f"pool {named}" if len(pools) == 1 else f"pools {named}"
+
+
+def kept_in(pools: Sequence[str]) -> str:
+    """Whose nodes would do."""
+    if len(pools) == 1:
+        return f"{pools_of(pools)} has such nodes, but the tenant's file does not name that pool"
+    return f"{pools_of(pools)} have such nodes, but the tenant's file names none of them"
 
 
 def gpu_hours_exceeded(tenant: str, used_ms: int, asked_ms: int, allowed_ms: int, when: str) -> Reason:

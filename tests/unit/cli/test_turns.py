@@ -192,7 +192,7 @@ def test_amounts_of_cards() -> None:
     assert (words.amount(1, "cards"), words.amount(0, "cards"), words.amount(1, "cpu_milli")) == (
         "1 card",
         "0 cards",
-        "1 cpu milli",
+        "1 cpu_milli",
     )
 
 
@@ -205,8 +205,8 @@ def test_amounts_of_cards() -> None:
         ({"cards": 1, "share_milli": 500}, "0.5 cards"),
         ({"cards": 1, "share_memory_bytes": 10 * 2**30}, "10.0 GiB of a card"),
         ({}, "0 cards"),
-        ({"cpu_milli": 500, "memory_bytes": 2**30, "huge_pages_bytes": 2**30}, "500 cpu milli, 2.0 GiB"),
-        ({"cards": 1, "cpu_milli": 500}, "1 card, 500 cpu milli"),
+        ({"cpu_milli": 500, "memory_bytes": 2**30, "huge_pages_bytes": 2**30}, "500 cpu_milli, 2.0 GiB"),
+        ({"cards": 1, "cpu_milli": 500}, "1 card, 500 cpu_milli"),
     ],
 )
 def test_what_a_member_asks_for(asked: dict[str, object], said: str) -> None:

@@ -208,7 +208,13 @@ def test_an_image_made_for_another_dataset_than_the_job_reads() -> None:
 def test_nodes_of_other_tenants_pools_do_not_exist_for_a_tenant() -> None:
     pooled = replace(CENTRAL, pool="vision")
     small = replace(CENTRAL, cards=(CardGroup("H100", 80 * GB, 1),))
-    assert code(refusal(spec(), ACME, Terms((pooled, small)), Standing(), NOW)) is ReasonCode.NO_SUCH_NODE_TYPE
+    reason = refusal(spec(), ACME, Terms((pooled, small, replace(small, pool="tiny"))), Standing(), NOW)
+    assert reason is not None
+    assert reason.code is ReasonCode.NO_SUCH_NODE_TYPE
+    assert reason.message.endswith("; pool vision has such nodes, but the tenant's file does not name that pool")
+    nowhere = refusal(spec(), ACME, Terms((small, replace(small, pool="tiny"))), Standing(), NOW)
+    assert nowhere is not None
+    assert "pool" not in nowhere.message
     vision = replace(ACME, pools=("vision",))
     assert refusal(spec(), vision, Terms((pooled, small)), Standing(), NOW) is None
 

@@ -9,7 +9,7 @@ from contracts.base import ReasonCode
 from services.scheduler.core.arrays import NO_RACK, Level, Stay
 from services.scheduler.core.decide import decide
 from services.scheduler.core.packing import Mix
-from tests.unit.scheduler.scenes import Job, Node, R, Tenant, World, job
+from tests.unit.scheduler.scenes import Job, Node, R, Run, Tenant, World, job
 
 H2 = ("H100", "H100")
 UNDER = "under `pools` in the tenant's file, or other `pools` in the policy file"
@@ -92,3 +92,25 @@ def test_card_links_that_nobody_told(
     [stay] = decide(fleet, *parts, Mix(), world.policy, world.now_us).stays
     assert said in stay.reason.message
     assert stay.frees.startswith("`farside nodes import` with `card_link.kind`") is unknown
+
+
+def test_processors_that_are_short_for_one_member_are_told_of_the_node_with_most() -> None:
+    nodes = [Node("c-1", H2, cpu_milli=3000), Node("c-2", H2, cpu_milli=4000), Node("c-3", cpu_milli=4000)]
+    runs = [
+        Run("r", [("c-1", (0,))], preemptible=False, demand=job("", cpu_milli=2500).demand),
+        Run("s", [("c-2", (0,))], preemptible=False, demand=job("", cpu_milli=1800).demand),
+        Run("t", [("c-3", ())], preemptible=False, demand=job("", 0, cpu_milli=4000).demand),
+    ]
+    [stay] = World(nodes, [job("j", cpu_milli=4000)], runs).decided().stays
+    assert (stay.reason.code, stay.reason.resource) == (ReasonCode.WAITING_FOR_NODES, "cpu_milli")
+    assert (stay.reason.used, stay.reason.asked, stay.reason.allowed) == (1800, 4000, 4000)
+    assert stay.reason.message == (
+        "asks 4000 cpu_milli: 2200 of 4000 are free where most are, 2700 of 11000 in all, on central nodes"
+    )
+
+
+def test_cards_that_no_member_could_take_where_they_are() -> None:
+    runs = [Run("r", [(node, (0,)) for node in ("c-1", "c-2")], preemptible=False)]
+    [stay] = World([Node("c-1", H2), Node("c-2", H2)], [job("j", 2)], runs).decided().stays
+    assert stay.reason.code == ReasonCode.FRAGMENTED
+    assert stay.reason.message.endswith("2 are free on central nodes, but scattered: no member would fit")

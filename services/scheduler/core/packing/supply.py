@@ -31,7 +31,9 @@ class Supply:
     now, on any nodes, `near_free` so in the best area that is near enough, and `near_empty` if nothing ran. `lack` is
     what keeps the gang from ever being held by the nodes that are ready, and `known` how many members would be if all
     known nodes were. `pools` have ready nodes with which it would be held, and are not for the group that asks.
-    `share_free` is what cards have free together, partly used ones included (millionths).
+    `cpu_milli_most` and `memory_bytes_most` are of the node with most of it free, of those that lack nothing else for
+    a member: free there, and in all. `share_free` is what cards have free together, partly used ones included
+    (millionths).
     """
 
     tier: Tier
@@ -65,6 +67,8 @@ class Supply:
     lack: Lack | None = None
     known: int = 0
     pools: tuple[str, ...] = ()
+    cpu_milli_most: tuple[int, int] = 0, 0
+    memory_bytes_most: tuple[int, int] = 0, 0
 
     @property
     def closeness(self) -> tuple[int, int, int]:
