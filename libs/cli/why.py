@@ -26,10 +26,11 @@ WAITING = frozenset({JobPhase.ACCEPTED, JobPhase.HELD, JobPhase.WAITING})
 def why(job: str, tenant: str, stack: Path | None, *, as_json: bool) -> None:
     """Say why JOB waits, runs where it runs, was refused, or ended.
 
-    JOB is an id, the beginning of one that no other job shares, or a name (the newest job of that name; the newest
-    refusal where there is no such job). Shown are the state, the reason code with its amounts (used, asked, allowed),
-    and every transition so far; of a job that waits also what binds, how much is short, what would free it, its turn,
-    the expected start and what that rests on, and who holds what is short. docs/reasons.md explains the codes.
+    JOB is an id, the beginning of one that no other job shares, or a name (the newest job of that name that is not
+    over, else the newest; the newest refusal where there is no such job). Shown are the state, the reason code with its
+    amounts (used, asked, allowed), and every transition so far; of a job that waits also what binds, how much is short,
+    what would free it, its turn, the expected start and what that rests on, and who holds what is short.
+    docs/reasons.md explains the codes.
 
     Examples:
       farside why digits-train

@@ -50,7 +50,8 @@ def test_the_capacity_is_none_and_can_be_written(farside: Shell, tmp_path: Path)
 
 def test_a_job_waits_for_nodes_and_the_queue_says_so(farside: Shell) -> None:
     done = farside("queue")
-    assert (done.status, done.out, done.err) == (0, "", "no job waits\n")
+    assert (done.status, done.out, done.err) == (0, "", "no job of acme waits\n")
+    assert farside("queue", "--tenant", "_").err == "no job waits\n"
     assert farside("queue", "--json").json()["jobs"] == []
     assert farside("quota", "acme").status == 0
     job = farside.submit("early")
