@@ -183,3 +183,17 @@ async def test_room_that_is_free_but_kept_is_no_start_to_expect(stage: Stage) ->
         None,
         "not known: what it could have is kept for a job that comes before it",
     )
+
+
+async def test_a_pool_that_keeps_a_job_out_is_named_with_the_field_that_lets_it_in(stage: Stage) -> None:
+    await stage.ready("central-1", "central-2")
+    stage.rules(pools={"big": {"nodes": ["central-2"]}})
+    await stage.read("policy")
+    gang = spec(name="gang", members=2)
+    said = await explained(stage, gang, ReasonCode.WAITING_FOR_NODES, "pool big under `pools` in the tenant's file")
+    assert said.reason is not None
+    assert said.reason.message.endswith("; pool big has such nodes, but the tenant's file does not name that pool")
+    assert (said.leaving, said.constraint) == ([], Constraint.CARDS)
+    stage.tenant("acme", pools=["big"])
+    await stage.read("tenants")
+    await stage.told(gang, "placed")
