@@ -52,7 +52,7 @@ def reached(fleet: Fleet, layout: Layout, demand: Demand, some: Rows) -> tuple[i
         held = more
     good = usable(fleet, layout)
     near = nearest(fleet, layout, demand, some.rows, held, _slots(demand, some, good))
-    return near, None if near >= demand.members else _apart(fleet, layout, demand, some, near)
+    return near, None if near >= demand.members else _apart(fleet, layout, demand, some.rows[held > 0], near)
 
 
 def _of_cards(demand: Demand, some: Rows) -> _Bound:
@@ -86,19 +86,19 @@ def _lack(bound: _Bound, members: int, held: int) -> Lack:
     return Lack("members", members, held, near)
 
 
-def _apart(fleet: Fleet, layout: Layout, demand: Demand, some: Rows, near: int) -> Lack:
-    """Enough, but not near enough to each other."""
+def _apart(fleet: Fleet, layout: Layout, demand: Demand, rows: Ints, near: int) -> Lack:
+    """Enough, but not near enough to each other; `rows` would hold a member."""
     level = demand.level
     if level is None or not demand.level_required:
         return Lack("members", demand.members, near)
     if level is Level.LINK:
-        good = usable(fleet, layout)[some.rows].astype(np.int64)
-        most = int(_by_link(layout, some.rows, good).max(initial=0))
+        good = usable(fleet, layout)[rows].astype(np.int64)
+        most = int(_by_link(layout, rows, good).max(initial=0))
         unknown = most <= 1 < int(good.sum(axis=1).max(initial=0))
         if demand.members == 1:
             return Lack("cards_per_link", demand.cards, most, level, unknown=unknown)
         return Lack("members_per_link", demand.members, near, level, unknown=unknown)
-    racks = np.unique(fleet.rack[some.node[some.total > 0]]) if level is Level.RACK else ()
+    racks = np.unique(fleet.rack[layout.node[rows]]) if level is Level.RACK else ()
     unknown = len(racks) > 0 and all(NO_RACK in fleet.racks[rack] for rack in racks)
     return Lack(f"members_per_{level}", demand.members, near, level, unknown=unknown)
 

@@ -73,6 +73,15 @@ def test_one_member_whose_cards_share_no_link() -> None:
     )
 
 
+def test_a_link_on_a_node_that_could_not_hold_a_member_otherwise_does_not_count() -> None:
+    """Its link joins two cards, but it has too few processors; the node that has enough joins none."""
+    nodes = [Node("large", ("H100",) * 2, cpu_milli=8000), Node("small", ("H100",) * 2, cpu_milli=500)]
+    world = World(nodes, [near(Level.LINK, 1, 2, cpu_milli=1000)])
+    fleet = replace(world.fleet(), card_link=np.array([0, 1, 0, 0], dtype=np.int64))
+    [stay] = decide(fleet, world.queue(fleet), world.running(fleet), world.tenancy(fleet), Mix()).stays
+    assert (stay.reason.resource, stay.reason.asked, stay.reason.allowed) == ("cards_per_link", 2, 1)
+
+
 @pytest.mark.parametrize(
     ("waiting", "resource", "amounts", "said"),
     [
