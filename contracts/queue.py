@@ -186,7 +186,7 @@ class QueuedJob(Model):
     """One waiting job: its turn among all of them, why it waits, and when it may expect to start.
 
     Each member asks `cards`, or of one card so many thousandths or bytes of its memory. `tenant_share_milli` is as in
-    `ExplainReply`.
+    `ExplainReply`. `waits_since`: it came, or lost its place.
     """
 
     position: Positive
@@ -204,6 +204,7 @@ class QueuedJob(Model):
     share_milli: Positive | None = None
     share_memory_bytes: Positive | None = None
     tenant_share_milli: Count | None = None
+    waits_since: Utc | None = None
 
 
 class QueuePage(Model):

@@ -88,7 +88,7 @@ def row(job: QueuedJob, now: datetime) -> tuple[str, ...]:
         job.priority,
         words.percent(job.tenant_share_milli),
         f"{job.members} x {words.cards(job.cards, job.share_milli, job.share_memory_bytes)}",
-        words.age(job.submitted_at, now),
+        words.age(job.waits_since or job.submitted_at, now),
         job.reason.code if job.reason is not None else "",
         soon(job.forecast, now),
     )

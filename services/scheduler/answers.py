@@ -28,7 +28,7 @@ from services.scheduler.core.model import CARD, SHARE_PER_MILLI, Job
 from services.scheduler.desk import Board, BusyError, Desk
 from services.scheduler.effects import members_of
 from services.scheduler.explain import constraint_of, foretold, short_of, story
-from services.scheduler.memory.rows import JobRow, row_of
+from services.scheduler.memory.rows import JobRow, moment, row_of
 from services.scheduler.submissions import Submissions
 
 PgTx = Tx[Connection]
@@ -166,6 +166,7 @@ def _queued(row: JobRow, number: int, board: Board, forecast: Forecast) -> Queue
         share_milli=row.demand.share // SHARE_PER_MILLI if row.demand.share < CARD else None,
         share_memory_bytes=row.demand.share_memory_bytes or None,
         tenant_share_milli=board.shares_milli.get(row.tenant),
+        waits_since=moment(row.since_us),
     )
 
 

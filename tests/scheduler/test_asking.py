@@ -186,7 +186,7 @@ async def test_the_queue_is_in_the_order_of_turns_page_by_page(stage: Stage) -> 
     page = await queue(stage)
     assert [job.name for job in page.jobs] == names
     assert [job.position for job in page.jobs] == [1, 2, 3, 4]
-    assert all(job.reason is not None for job in page.jobs)
+    assert all(job.reason is not None and job.waits_since == job.submitted_at for job in page.jobs)
     seen: list[str] = []
     cursor: str | None = None
     while len(seen) == 0 or cursor is not None:

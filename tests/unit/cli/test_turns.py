@@ -147,6 +147,8 @@ def test_a_row_of_the_queue() -> None:
     assert (shown["PRIORITY"], shown["SHARE"]) == ("normal", "37.5 %")
     part = page.jobs[0].model_copy(update={"cards": 1, "share_milli": 250})
     assert dict(zip(queue.HEADERS, queue.row(part, NOW), strict=True))["ASKS"] == "1 x 0.25 cards"
+    lost = page.jobs[0].model_copy(update={"submitted_at": NOW - timedelta(hours=9), "waits_since": NOW})
+    assert dict(zip(queue.HEADERS, queue.row(lost, NOW), strict=True))["WAITS"] == "0s"
     assert page.jobs[0].job_id.startswith(shown["JOB"])
     assert (shown["REASON"], shown["EXPECTED"]) == ("waiting_for_cards", "in 59m")
 
