@@ -7,6 +7,7 @@ from contracts.base import Tier
 from contracts.jobs import JobPhase, JobSpec
 from contracts.nodes import Card, CardSource, NodeFacts, NodePhase, NodeState
 from libs.bus import PgLedger
+from libs.db import Connection
 from libs.kit.clock import SystemClock
 from libs.kit.ids import new_id
 from services.scheduler import allotments, store
@@ -74,3 +75,9 @@ async def commit(ledger: PgLedger, *placements: Placement, limits: Limits = LIMI
     """Commit them in one transaction; why some are stale, by job."""
     async with ledger.transaction() as tx:
         return await commit_placements(tx, placements, NOW, limits)
+
+
+async def waited_for(conn: Connection) -> bool:
+    """Whether somebody waits for a lock that this session holds."""
+    query = "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND pg_backend_pid() = ANY (pg_blocking_pids(pid)))"
+    return bool(await conn.fetchval(query))

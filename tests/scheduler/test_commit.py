@@ -29,7 +29,8 @@ from services.scheduler.handlers import Scheduler
 from services.scheduler.policies import PolicyBook
 from services.scheduler.tenants import TenantBook
 from tests.scheduler.harness import spec, write_tenants
-from tests.scheduler.ledgers import LIMITS, NOW, commit, desk, know, phase, placement, submit
+from tests.scheduler.ledgers import LIMITS, NOW, commit, desk, know, phase, placement, submit, waited_for
+from tests.waiting import until
 
 
 async def test_a_fresh_placement_is_committed(ledger: PgLedger) -> None:
@@ -194,7 +195,7 @@ async def test_a_claim_and_a_state_of_its_node_do_not_wait_for_each_other(ledger
     async with ledger.transaction() as tx:
         await allotments.lock_node(tx.conn, "n")
         claiming = asyncio.create_task(claim())
-        await asyncio.sleep(0.2)
+        await until(lambda: waited_for(tx.conn), 10, "the claim to wait for the node")
         assert await store.load_job(tx.conn, job.spec.job_id) is not None
     assert (await claiming).granted
 
